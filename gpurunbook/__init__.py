@@ -1,0 +1,1 @@
+"""SRE runbooks for GPU clusters."""

@@ -1,0 +1,66 @@
+"""The command line. Each command's module is imported when it is called, so that `--help` stays quick."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Any
+
+import click
+
+COMMANDS = {
+    "audit": ("gpurunbook.cli.audit:audit", "Judge the images that run in the GPU namespaces."),
+}
+"""Name → where the click command stands, and its one line in `--help`."""
+
+
+class Commands(click.Group):
+    """A group that knows its commands' names and lines without importing them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Writes nothing."""
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Writes nothing. Imports the one module that holds the command."""
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, attribute = COMMANDS[cmd_name][0].partition(":")
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Writes nothing. The lines of `--help`, from the table above."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, COMMANDS[name][1]) for name in sorted(COMMANDS)])
+
+
+@click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="gpurunbook")
+def group() -> None:
+    """Runbooks for GPU clusters on Kubernetes, with evidence that can be believed."""
+
+
+def main(argv: list[str] | None = None) -> Any:
+    """Runs one command and ends the process with its exit code; a crash of ours ends with 2, never with 1."""
+    from gpurunbook.errors import RunbookError
+
+    try:
+        sys.exit(group.main(args=argv, standalone_mode=False) or 0)
+    except click.exceptions.Exit as leaving:
+        sys.exit(leaving.exit_code)
+    except click.Abort:
+        click.echo("stopped", err=True)
+        sys.exit(2)
+    except click.ClickException as wrong:
+        wrong.show()
+        sys.exit(2)
+    except RunbookError as wrong:
+        click.echo(f"{wrong.code}: {wrong}", err=True)
+        sys.exit(2)
+    except Exception as crash:
+        import traceback
+
+        traceback.print_exc()
+        click.echo(f"internal error ({type(crash).__name__}): nothing can be said; this is a defect", err=True)
+        sys.exit(2)

@@ -1,0 +1,1 @@
+"""One module per runbook: its parameters, steps and permissions."""

@@ -1,0 +1,1 @@
+"""Rules on holders, cordons and rollouts. Pure functions."""

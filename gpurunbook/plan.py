@@ -1,0 +1,137 @@
+"""What rules return, as data: what must be observed, how it is judged, and what is shown.
+
+A rule builds a `Check`. It names what must be observed as `Need` values and gives a pure function from the
+observed values to a `Judgement`. It reads nothing itself: `runbook` has every need fetched by `sources`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from gpurunbook.findings import Finding, Verdict
+
+
+@dataclass(frozen=True)
+class Need:
+    """Something that must be observed before a rule can judge."""
+
+
+@dataclass(frozen=True)
+class Pages(Need):
+    """A whole Kubernetes collection, read in pages.
+
+    path: `/api/v1/namespaces/gpu-operator/pods`; page: the msgspec type of one page, or None for raw dicts;
+    query: further query parameters, such as a field selector. Observed as the list of items.
+    """
+
+    path: str
+    page: Any = None
+    query: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Object(Need):
+    """One Kubernetes object as a raw dict."""
+
+    path: str
+
+
+@dataclass(frozen=True)
+class Document(Need):
+    """The bytes of one file of the user's. Kept under `inputs/` of the run."""
+
+    path: str
+    limit: int = 1 << 30
+
+
+@dataclass(frozen=True)
+class Recorded(Need):
+    """The bytes of a file that an earlier step of this run recorded; its digest is checked in the journal."""
+
+    step: str
+    name: str
+
+
+@dataclass(frozen=True)
+class Now(Need):
+    """The run's clock: an aware datetime in UTC."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Why a need could not be observed. code: forbidden, not-found, unreadable, unreachable, garbled, …"""
+
+    code: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Observed:
+    """A need with its value, or with the problem that kept it from being observed. Never both."""
+
+    need: Need
+    value: Any = None
+    problem: Problem | None = None
+
+
+Seen = Mapping[str, Observed]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows for people. `total` is the number of rows there are where `rows` is only the first part of them.
+
+    bars: names of numeric columns shown with a bar; status: name of the column that holds a status word.
+    """
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str | int | float | bool | None]]
+    total: int | None = None
+    bars: Sequence[str] = ()
+    status: str = ""
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A bar chart: one value per label, or one stack per series. `series` maps a name to its values in label order."""
+
+    title: str
+    labels: Sequence[str]
+    series: Mapping[str, Sequence[int | float]]
+    unit: str = ""
+
+
+View = Table | Figure
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What a rule concluded. Writes nothing.
+
+    findings: at least one, or the judgement counts as unknown; views: shown in the notebook in this order;
+    facts: small named values for machines (scraps), JSON without NaN; files: bytes for the bundle by name.
+    """
+
+    findings: tuple[Finding, ...]
+    views: tuple[View, ...] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    files: Mapping[str, bytes] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Check:
+    """An unevaluated check: needs, and the pure function that judges what was observed.
+
+    follow: names further needs that only what was seen so far can tell (claims that pods name, say); called
+    once. against: the verdict that a failing finding gives the run.
+    """
+
+    title: str
+    needs: Mapping[str, Need]
+    judge: Callable[[Seen], Judgement]
+    against: Verdict = Verdict.REJECTED
+    follow: Callable[[Seen], Mapping[str, Need]] | None = None

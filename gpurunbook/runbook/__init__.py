@@ -1,0 +1,1 @@
+"""How a runbook starts, checks, closes and leaves evidence."""

@@ -1,0 +1,1 @@
+"""Rules on images, tuples and their evidence. Pure functions."""
