@@ -1,0 +1,53 @@
+"""The shape of a declaration."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step. id: also the id of its cell; needs: ids of the steps that must have passed in this run."""
+
+    id: str
+    title: str
+    needs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Permission:
+    """One thing that the runbook does at the API server, as a Role would allow it.
+
+    namespace: empty for cluster-wide; `{name}` is filled from the parameters, a list parameter gives one each.
+    """
+
+    verb: str
+    resource: str
+    group: str = ""
+    namespace: str = ""
+    name: str = ""
+    subresource: str = ""
+
+
+@dataclass(frozen=True)
+class Runbook:
+    """One runbook. parameters: a msgspec.Struct class whose fields all have defaults and descriptions."""
+
+    name: str
+    title: str
+    parameters: type[msgspec.Struct]
+    steps: tuple[Step, ...]
+    permissions: tuple[Permission, ...] = field(default=())
+    changes: bool = False
+
+    def step(self, step: str) -> Step | None:
+        """Writes nothing. The step of that id."""
+        return next((s for s in self.steps if s.id == step), None)
+
+
+def described(text: str) -> Any:
+    """Writes nothing. The description of a parameter, as msgspec metadata."""
+    return msgspec.Meta(description=text)

@@ -1,0 +1,247 @@
+"""The journal of one run: hash-chained JSON Lines, appended under a lock and fsynced.
+
+A record is `{"seq", "time", "event", "data", "prev", "hash"}`; `hash` covers the canonical record without
+itself, `prev` is the hash before. The head is the last hash. Events and their data: docs/architecture.md.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from gpurunbook.errors import JournalError, Raced
+from gpurunbook.findings import Verdict
+
+ZERO = "sha256:" + "0" * 64
+"""The head of an empty journal."""
+
+Record = dict[str, Any]
+
+
+def canonical(value: Any) -> bytes:
+    """Writes nothing. JSON with sorted keys and no blanks; NaN and infinities raise ValueError."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+
+
+def digest(data: bytes) -> str:
+    """Writes nothing. `sha256:` and 64 hex digits."""
+    return "sha256:" + hashlib.sha256(data).hexdigest()
+
+
+def timestamp(now: datetime) -> str:
+    """Writes nothing. RFC 3339 in UTC with microseconds and `Z`."""
+    return now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def _sealed(record: Record) -> str:
+    return digest(canonical({key: value for key, value in record.items() if key != "hash"}))
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    keys = [key for key, _ in pairs]
+    if len(set(keys)) != len(keys):
+        raise ValueError("the same key twice")
+    return dict(pairs)
+
+
+def parse(raw: bytes, name: str = "journal.jsonl") -> list[Record]:
+    """Writes nothing. All records of a journal's bytes, the chain checked.
+
+    Raises JournalError that names the first line that is cut, is no canonical record, or breaks the chain.
+    """
+    records: list[Record] = []
+    head = ZERO
+    lines = raw.split(b"\n")
+    for number, line in enumerate(lines, 1):
+        if number == len(lines):
+            if line:
+                raise JournalError("the last line is cut off", subject=f"{name} line {number}", code="journal-cut")
+            break
+        try:
+            record = json.loads(line, object_pairs_hook=_unique)
+        except (ValueError, RecursionError) as wrong:
+            raise JournalError(f"not a JSON record: {wrong}", subject=f"{name} line {number}") from None
+        wanted = {"seq", "time", "event", "data", "prev", "hash"}
+        if not isinstance(record, dict) or set(record) != wanted or not isinstance(record["data"], dict):
+            raise JournalError("not a record of a journal", subject=f"{name} line {number}")
+        if record["seq"] != len(records) or record["prev"] != head or record["hash"] != _sealed(record):
+            raise JournalError("the hash chain is broken here", subject=f"{name} line {number}", code="journal-broken")
+        if canonical(record) != line:
+            raise JournalError("the line is not in canonical form", subject=f"{name} line {number}")
+        head = record["hash"]
+        records.append(record)
+    return records
+
+
+def read(path: Path) -> list[Record]:
+    """Writes nothing. The records of the file at `path`; a missing file is an empty journal."""
+    try:
+        raw = path.read_bytes()
+    except FileNotFoundError:
+        return []
+    except OSError as wrong:
+        raise JournalError(f"cannot be read: {wrong.strerror}", subject=str(path)) from None
+    return parse(raw, path.name)
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[int]:
+    """Holds an exclusive lock on the file at `path`, made when missing. Blocks until it is free."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+class Journal:
+    """One run's journal. Reading checks the chain; appending compares the head first."""
+
+    def __init__(self, path: Path, clock: Callable[[], datetime]) -> None:
+        self.path = path
+        self._clock = clock
+        self._records = read(path)
+
+    @classmethod
+    def open(cls, path: Path, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> Journal:
+        """Writes nothing yet. Reads what is there; a last line cut off by a crash is dropped by the next append."""
+        try:
+            return cls(path, clock)
+        except JournalError as wrong:
+            if wrong.code != "journal-cut":
+                raise
+        _drop_cut_line(path)
+        return cls(path, clock)
+
+    @property
+    def records(self) -> list[Record]:
+        """Writes nothing. The records read or written so far."""
+        return self._records
+
+    @property
+    def head(self) -> str:
+        """Writes nothing. The last hash, or 64 zeros."""
+        return str(self._records[-1]["hash"]) if self._records else ZERO
+
+    def refresh(self) -> None:
+        """Writes nothing. Reads again what other processes may have appended."""
+        self._records = read(self.path)
+
+    def append(self, event: str, data: Mapping[str, Any], expect: str | None = None) -> Record:
+        """Appends one record and fsyncs it.
+
+        expect: the head that the caller judged by; by default the head that this object last saw. Raises Raced
+        when the file's head is another one, JournalError when it cannot be written; then nothing was appended.
+        """
+        with locked(self.path) as descriptor:
+            raw = _whole(descriptor)
+            on_disk = parse(raw, self.path.name)
+            head = on_disk[-1]["hash"] if on_disk else ZERO
+            if head != (expect or self.head):
+                self._records = on_disk
+                raise Raced(
+                    f"another process wrote to the journal: its head is {head[:19]}…, this process knew {self.head[:19]}…",
+                    subject=str(self.path),
+                    remedy="Run the cell again; it judges afresh.",
+                )
+            record: Record = {
+                "seq": len(on_disk),
+                "time": timestamp(self._clock()),
+                "event": event,
+                "data": json.loads(canonical(dict(data))),
+                "prev": head,
+            }
+            record["hash"] = _sealed(record)
+            _write_line(descriptor, len(raw), canonical(record) + b"\n", self.path)
+            _sync_folder(self.path)
+            self._records = [*on_disk, record]
+            return record
+
+
+def _sync_folder(path: Path) -> None:
+    folder = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _whole(descriptor: int) -> bytes:
+    size = os.fstat(descriptor).st_size
+    return os.pread(descriptor, size, 0) if size else b""
+
+
+def _write_line(descriptor: int, offset: int, line: bytes, path: Path) -> None:
+    try:
+        written = 0
+        while written < len(line):
+            written += os.pwrite(descriptor, line[written:], offset + written)
+        os.fsync(descriptor)
+    except OSError as wrong:
+        os.ftruncate(descriptor, offset)
+        raise JournalError(
+            f"cannot be extended: {wrong.strerror}; nothing was changed",
+            subject=str(path),
+            remedy="Make room on the disk, then run the cell again.",
+        ) from None
+
+
+def _drop_cut_line(path: Path) -> None:
+    with locked(path) as descriptor:
+        raw = _whole(descriptor)
+        os.ftruncate(descriptor, raw.rfind(b"\n") + 1)
+        os.fsync(descriptor)
+
+
+@dataclass
+class State:
+    """What a journal says of its run. closing: the last close or died that no reopen took back."""
+
+    run: str = ""
+    runbook: str = ""
+    start: Record = field(default_factory=dict)
+    steps: dict[str, Record] = field(default_factory=dict)
+    open_step: str = ""
+    closing: Record | None = None
+
+    @property
+    def verdict(self) -> Verdict:
+        """Writes nothing. Of the closing record; a run without one, or that died, is unknown."""
+        if self.closing is None or self.closing["event"] == "died":
+            return Verdict.UNKNOWN
+        return Verdict(self.closing["data"]["verdict"])
+
+    def passed(self, step: str) -> bool:
+        """Writes nothing. Whether the last judgement of the step let the run go on."""
+        return bool(self.steps.get(step, {}).get("passed"))
+
+
+def replay(records: Iterable[Record]) -> State:
+    """Writes nothing. The state that the records lead to; the last judgement of a step counts."""
+    state = State()
+    for record in records:
+        data = record["data"]
+        match record["event"]:
+            case "start":
+                state.start = state.start or data
+                state.run, state.runbook = data["run"], data["runbook"]
+            case "step":
+                state.open_step = data["step"]
+            case "judged":
+                state.steps[data["step"]] = data
+                state.open_step = ""
+            case "reopen":
+                state.closing = None
+            case "close" | "died":
+                state.closing = record
+                state.open_step = "" if record["event"] == "close" else state.open_step
+    return state

@@ -1,0 +1,40 @@
+"""What a runbook declares once: its parameters, its steps and what each needs, and its permissions."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import re
+
+import msgspec
+
+from gpurunbook import declared as room
+from gpurunbook.declared.book import Permission, Runbook, Step
+from gpurunbook.errors import ParameterError
+
+__all__ = ["Permission", "Runbook", "Step", "declared", "names"]
+
+
+def names() -> list[str]:
+    """Writes nothing. The names of all declared runbooks, sorted."""
+    return sorted(m.name for m in pkgutil.iter_modules(room.__path__) if m.name not in {"book", "common"})
+
+
+def declared(name: str) -> Runbook:
+    """Writes nothing. The declaration of one runbook.
+
+    Raises ParameterError, with the nearest names, when there is none.
+    """
+    import difflib
+
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or name not in names():
+        near = difflib.get_close_matches(name, names(), n=1)
+        hint = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(names())}."
+        raise ParameterError("no such runbook", subject=repr(name), remedy=hint)
+    book: Runbook = importlib.import_module(f"{room.__name__}.{name}").RUNBOOK
+    return book
+
+
+def defaults(book: Runbook) -> dict[str, object]:
+    """Writes nothing. Parameter name → default, in declared order."""
+    return msgspec.structs.asdict(book.parameters())
