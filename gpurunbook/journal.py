@@ -149,7 +149,7 @@ class Journal:
             if head != (expect or self.head):
                 self._records = on_disk
                 raise Raced(
-                    f"another process wrote to the journal: its head is {head[:19]}…, this process knew {self.head[:19]}…",
+                    f"another process wrote to the journal: its head is {head[:19]}…, known was {self.head[:19]}…",
                     subject=str(self.path),
                     remedy="Run the cell again; it judges afresh.",
                 )
@@ -234,6 +234,8 @@ def replay(records: Iterable[Record]) -> State:
             case "start":
                 state.start = state.start or data
                 state.run, state.runbook = data["run"], data["runbook"]
+            case "cluster":
+                state.start = {**state.start, **data}
             case "step":
                 state.open_step = data["step"]
             case "judged":

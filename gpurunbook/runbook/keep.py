@@ -1,0 +1,74 @@
+"""Files of a run folder: whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import secrets
+import socket
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from gpurunbook.errors import RunInUse
+from gpurunbook.journal import timestamp
+
+
+def write(path: Path, data: bytes, mode: int = 0o644) -> None:
+    """Replaces one file atomically: the old content or the new, never a part. Raises OSError."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    try:
+        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            part.unlink()
+        raise
+
+
+_HELD: dict[Path, int] = {}
+"""Locks of this process by path: a second open of the same file would lock out its own process."""
+
+
+def hold(path: Path) -> None:
+    """Takes the lock at `path` for the life of this process. Raises RunInUse that names who has it."""
+    path = path.resolve()
+    if path in _HELD:
+        return
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        holder = _holder(descriptor)
+        os.close(descriptor)
+        raise RunInUse(
+            f"another process works on this run: {holder}",
+            subject=str(path.parent.name),
+            remedy="Close that notebook or kernel first, or start a run of its own with `gpurunbook new`.",
+        ) from None
+    os.ftruncate(descriptor, 0)
+    who = {"pid": os.getpid(), "host": socket.gethostname(), "since": timestamp(datetime.now(UTC))}
+    os.pwrite(descriptor, json.dumps(who, sort_keys=True).encode(), 0)
+    _HELD[path] = descriptor
+
+
+def release(path: Path) -> None:
+    """Gives the lock at `path` back, when this process has it."""
+    descriptor = _HELD.pop(path.resolve(), None)
+    if descriptor is not None:
+        os.close(descriptor)
+
+
+def _holder(descriptor: int) -> str:
+    try:
+        who: dict[str, Any] = json.loads(os.pread(descriptor, 4096, 0))
+        return f"process {who['pid']} on {who['host']} since {who['since']}"
+    except (ValueError, KeyError, TypeError):
+        return "unknown process"

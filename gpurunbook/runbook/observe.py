@@ -1,0 +1,75 @@
+"""Having what a rule needs fetched, each kind from its source."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from pathlib import Path
+
+from gpurunbook.errors import RunbookError
+from gpurunbook.journal import digest
+from gpurunbook.plan import Document, Need, Now, Object, Observed, Pages, Problem, Recorded
+from gpurunbook.runbook import keep
+from gpurunbook.sources.cluster import Cluster
+
+
+class Observer:
+    """Fetches needs. `inputs` collects the digest of each file of the user's, by its name under `inputs/`."""
+
+    def __init__(
+        self,
+        folder: Path,
+        home: Path,
+        cluster: Callable[[], Cluster],
+        clock: Callable[[], datetime],
+        recorded: Mapping[str, Mapping[str, str]],
+    ) -> None:
+        self._folder = folder
+        self._home = home
+        self._cluster = cluster
+        self._clock = clock
+        self._recorded = recorded
+        self.inputs: dict[str, str] = {}
+
+    def __call__(self, needs: Mapping[str, Need]) -> dict[str, Observed]:
+        """Copies the user's files that it reads into the run folder; writes nothing else."""
+        return {name: self._one(need) for name, need in needs.items()}
+
+    def _one(self, need: Need) -> Observed:
+        try:
+            match need:
+                case Pages() | Object():
+                    return self._cluster().observe(need)
+                case Now():
+                    return Observed(need, self._clock())
+                case Document():
+                    return Observed(need, self._document(need))
+                case Recorded():
+                    return Observed(need, self._recorded_file(need))
+        except (RunbookError, OSError) as wrong:
+            code = wrong.code if isinstance(wrong, RunbookError) else "unreadable"
+            text = str(wrong) if isinstance(wrong, RunbookError) else f"cannot be read: {wrong.strerror}"
+            return Observed(need, problem=Problem(code, text))
+        raise TypeError(f"no source for {type(need).__name__}")
+
+    def _document(self, need: Document) -> bytes:
+        path = next((p for p in (Path(need.path), self._home / need.path) if p.is_file()), None)
+        if path is None:
+            raise FileNotFoundError(2, f"no file {need.path}")
+        with path.open("rb") as file:
+            raw = file.read(need.limit + 1)
+        if len(raw) > need.limit:
+            raise OSError(27, f"{need.path} is larger than {need.limit} bytes")
+        name = f"inputs/{digest(raw)[7:19]}-{path.name}"
+        keep.write(self._folder / name, raw)
+        self.inputs[name] = digest(raw)
+        return raw
+
+    def _recorded_file(self, need: Recorded) -> bytes:
+        wanted = self._recorded.get(need.step, {}).get(f"after/{need.name}")
+        if wanted is None:
+            raise FileNotFoundError(2, f"step {need.step} recorded no {need.name}")
+        raw = (self._folder / "after" / need.name).read_bytes()
+        if digest(raw) != wanted:
+            raise OSError(5, f"after/{need.name} is not what step {need.step} recorded")
+        return raw

@@ -1,0 +1,73 @@
+"""The permissions of a runbook: what is asked of the API server before anything else, and as a Role to apply."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Any
+
+import yaml
+
+from gpurunbook.declared.book import Permission, Runbook
+
+IDENTITY = (Permission("get", "namespaces", name="kube-system"),)
+"""Every run names its cluster by the uid of this namespace."""
+
+
+def needed(book: Runbook, chosen: Any) -> list[Permission]:
+    """Writes nothing. The declared permissions with `{parameter}` filled in, one for each entry of a list."""
+    return [*IDENTITY, *(p for declared in book.permissions for p in _filled(declared, chosen))]
+
+
+def _filled(permission: Permission, chosen: Any) -> list[Permission]:
+    found = re.fullmatch(r"\{([a-z_]+)\}", permission.namespace)
+    if found is None:
+        return [permission]
+    value = getattr(chosen, found[1])
+    names = [value] if isinstance(value, str) else value
+    return [Permission(**{**vars(permission), "namespace": name}) for name in names]
+
+
+def spell(permission: Permission) -> str:
+    """Writes nothing. One permission in words: `list pods in namespace gpu-operator`."""
+    resource = permission.resource + (f"/{permission.subresource}" if permission.subresource else "")
+    group = f".{permission.group}" if permission.group else ""
+    name = f" {permission.name}" if permission.name else ""
+    where = f" in namespace {permission.namespace}" if permission.namespace else ""
+    return f"{permission.verb} {resource}{group}{name}{where}"
+
+
+def role(runbook: str, permissions: Iterable[Permission]) -> str:
+    """Writes nothing. The permissions as Role and ClusterRole YAML, ready to review and apply."""
+    by_namespace: dict[str, list[Permission]] = defaultdict(list)
+    for permission in permissions:
+        by_namespace[permission.namespace].append(permission)
+    documents = []
+    for namespace, wanted in sorted(by_namespace.items()):
+        metadata = {"name": f"gpurunbook-{runbook.replace('_', '-')}"}
+        if namespace:
+            metadata["namespace"] = namespace
+        documents.append(
+            {
+                "apiVersion": "rbac.authorization.k8s.io/v1",
+                "kind": "Role" if namespace else "ClusterRole",
+                "metadata": metadata,
+                "rules": _rules(wanted),
+            }
+        )
+    return yaml.safe_dump_all(documents, sort_keys=False, default_flow_style=None)
+
+
+def _rules(wanted: list[Permission]) -> list[dict[str, Any]]:
+    verbs: dict[tuple[str, str, str], list[str]] = defaultdict(list)
+    for p in wanted:
+        resource = p.resource + (f"/{p.subresource}" if p.subresource else "")
+        verbs[p.group, resource, p.name].append(p.verb)
+    rules = []
+    for (group, resource, name), names in sorted(verbs.items()):
+        rule: dict[str, Any] = {"apiGroups": [group], "resources": [resource], "verbs": sorted(set(names))}
+        if name:
+            rule["resourceNames"] = [name]
+        rules.append(rule)
+    return rules

@@ -1,0 +1,212 @@
+"""Reading a cluster: who and what it is, and its objects in raw pages."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from gpurunbook.declared.book import Permission
+from gpurunbook.errors import ClusterError, Denied, Garbled, Gone, NotFound, ServerFault
+from gpurunbook.plan import Need, Object, Observed, Pages, Problem
+from gpurunbook.sources import embedded
+from gpurunbook.sources.connection import Connection, decode, load
+
+PAGE = "500"
+"""Items per page: kubectl's chunk size; the memory of a read is one page and what is kept of it."""
+
+RESTARTS = 3
+"""How often a list is begun again when its continue token expires (410)."""
+
+REHEARSAL = "gpurunbook.io/rehearsal"
+"""Annotation or label of namespace kube-system: what is run here is no evidence for a live cluster."""
+
+_REVIEWS = ("v1", "v1beta1", "v1alpha1")
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What the API server says it is, and whom it takes us for. operator: "" when it cannot say."""
+
+    uid: str
+    version: str
+    operator: str
+    rehearsal: tuple[str, ...]
+
+
+def connect(name: str | None, *, home: Path | None = None, clusters: Path | None = None) -> Cluster:
+    """Writes nothing to the cluster. Opens a kubeconfig context, `in-cluster`, `embedded:DIR`, or the current context.
+
+    For `embedded:DIR` (relative to `parameters/` of home) the embedded server is started when it does not run
+    yet, with its state under `clusters`. Raises InputError when there is no such cluster, and never falls back.
+    """
+    wanted = name or ""
+    if wanted.startswith("embedded:"):
+        config = str(embedded.serve(wanted.removeprefix("embedded:"), home=home, clusters=clusters))
+
+        def reload() -> Any:
+            return load("", config)
+    else:
+
+        def reload() -> Any:
+            return load(wanted)
+
+    return Cluster(wanted, Connection(reload(), reload))
+
+
+class Cluster:
+    """One cluster to read from."""
+
+    def __init__(self, name: str, connection: Connection) -> None:
+        self.name = name
+        self.connection = connection
+        self._identity: Identity | None = None
+
+    def identify(self) -> Identity:
+        """Writes nothing. Server version, uid of namespace kube-system, operator and rehearsal marks.
+
+        The uid is read first. Raises ClusterError when it cannot be read: a cluster without a name is no target.
+        """
+        system = self.object("/api/v1/namespaces/kube-system")
+        metadata = system.get("metadata") or {}
+        uid = metadata.get("uid")
+        if not isinstance(uid, str) or not uid:
+            raise Garbled("namespace kube-system has no uid", subject=self.name or "cluster")
+        reasons = []
+        if self.name.startswith("embedded:"):
+            reasons.append("embedded cluster")
+        if REHEARSAL in {**(metadata.get("annotations") or {}), **(metadata.get("labels") or {})}:
+            reasons.append(f"namespace kube-system carries {REHEARSAL}")
+        version = str(decode(self.connection.read("/version"), "GET /version").get("gitVersion", ""))
+        self._identity = Identity(uid, version, self._operator(), tuple(reasons))
+        return self._identity
+
+    @property
+    def identity(self) -> Identity:
+        """Writes nothing. What `identify` said, asked once."""
+        return self._identity or self.identify()
+
+    @property
+    def uid(self) -> str:
+        """Writes nothing. The uid of namespace kube-system."""
+        return self.identity.uid
+
+    @property
+    def rehearsal(self) -> bool:
+        """Writes nothing. Whether what is seen here can never be evidence for a live cluster."""
+        return bool(self.identity.rehearsal)
+
+    def _operator(self) -> str:
+        for version in _REVIEWS:
+            try:
+                answer = self._ask(
+                    f"/apis/authentication.k8s.io/{version}/selfsubjectreviews",
+                    {"apiVersion": f"authentication.k8s.io/{version}", "kind": "SelfSubjectReview"},
+                )
+            except (NotFound, Denied):
+                continue
+            except ServerFault as wrong:
+                if wrong.status == 501:
+                    continue
+                raise
+            return str(((answer.get("status") or {}).get("userInfo") or {}).get("username") or "")
+        return ""
+
+    def _ask(self, path: str, review: dict[str, Any]) -> dict[str, Any]:
+        """Writes nothing: review kinds are answered and never stored."""
+        body = json.dumps(review, sort_keys=True).encode()
+        answer: dict[str, Any] = decode(self.connection.send("POST", path, body=body), f"POST {path}")
+        return answer
+
+    def missing(self, permissions: Sequence[Permission]) -> list[Permission]:
+        """Writes nothing. Which of the permissions the operator does not have (SelfSubjectAccessReview)."""
+        return [p for p in permissions if not self._allowed(p)]
+
+    def _allowed(self, permission: Permission) -> bool:
+        attributes = {
+            "verb": permission.verb,
+            "group": permission.group,
+            "resource": permission.resource,
+            "subresource": permission.subresource,
+            "namespace": permission.namespace,
+            "name": permission.name,
+        }
+        review = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": {k: v for k, v in attributes.items() if v}},
+        }
+        answer = self._ask("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review)
+        return (answer.get("status") or {}).get("allowed") is True
+
+    def object(self, path: str) -> dict[str, Any]:
+        """Writes nothing. One object as a raw dict."""
+        found: dict[str, Any] = decode(self.connection.read(path), f"GET {path}")
+        return found
+
+    def pages(self, need: Pages) -> Iterator[tuple[Any, str]]:
+        """Writes nothing. Each page of a collection with its continue token, decoded as the need says."""
+        token = ""
+        seen: set[str] = set()
+        what = f"GET {need.path}"
+        while True:
+            query = [*need.query, ("limit", PAGE)] + ([("continue", token)] if token else [])
+            raw = self.connection.read(need.path, query)
+            page, token = _page(raw, need.page, what)
+            yield page, token
+            if not token:
+                return
+            if token in seen:
+                raise Garbled("the server gave the same continue token twice", subject=what)
+            seen.add(token)
+
+    def items(self, need: Pages) -> list[Any]:
+        """Writes nothing. All items of a collection; begun again when the token expires (410)."""
+        for attempt in range(RESTARTS):
+            found: list[Any] = []
+            try:
+                for page, _ in self.pages(need):
+                    found += page
+                return found
+            except Gone:
+                if attempt == RESTARTS - 1:
+                    raise
+        raise AssertionError("unreachable")
+
+    def observe(self, need: Need) -> Observed:
+        """Writes nothing. What the need asks of the cluster, or the problem that hid it. Never raises ClusterError."""
+        try:
+            match need:
+                case Pages():
+                    return Observed(need, self.items(need))
+                case Object():
+                    return Observed(need, self.object(need.path))
+        except ClusterError as wrong:
+            return Observed(need, problem=Problem(wrong.code, str(wrong)))
+        raise TypeError(f"not a need of a cluster: {need!r}")
+
+
+class _Meta(msgspec.Struct, gc=False):
+    continue_: str | None = msgspec.field(default=None, name="continue")
+
+
+class _Envelope(msgspec.Struct, gc=False):
+    kind: str | None = None
+    metadata: _Meta | None = None
+
+
+def _page(raw: bytes, kind: Any, what: str) -> tuple[list[Any], str]:
+    try:
+        envelope = msgspec.json.decode(raw, type=_Envelope)
+        if not (envelope.kind or "").endswith("List") or envelope.metadata is None:
+            raise Garbled(f"the answer is of kind {envelope.kind!r}, wanted a list", subject=what)
+        items = msgspec.json.decode(raw, type=kind).items if kind else json.loads(raw).get("items")
+    except (msgspec.DecodeError, ValueError, RecursionError) as wrong:
+        raise Garbled(f"the answer is not the list that was due: {wrong}", subject=what) from None
+    if items is not None and not isinstance(items, list):
+        raise Garbled(f"items is a {type(items).__name__}, wanted a list", subject=what)
+    return items or [], (envelope.metadata.continue_ or "")

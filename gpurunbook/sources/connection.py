@@ -1,0 +1,245 @@
+"""One HTTP connection to an API server, configured by the official client: contexts, proxies, CAs, exec plugins.
+
+Requests are raw bytes: the client's typed models drop fields that they do not know
+(kubernetes-client/python 37 is a pydantic rewrite) and cost eight times the time of raw pages.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import urllib3
+
+from gpurunbook.errors import (
+    ClusterError,
+    Conflict,
+    Denied,
+    Garbled,
+    Gone,
+    InputError,
+    Invalid,
+    NotFound,
+    ServerFault,
+    Throttled,
+    Unauthorized,
+    Unreachable,
+)
+
+CONNECT_SECONDS = 5.0
+READ_SECONDS = 30.0
+"""Without a byte for so long, an answer counts as lost."""
+
+ANSWER_SECONDS = 60.0
+"""For one whole answer, however steadily it drips."""
+
+ATTEMPTS = 4
+"""Of a read that met 429, 5xx or a broken connection. Mutations are never sent twice from here."""
+
+_BY_STATUS: dict[int, type[ClusterError]] = {
+    401: Unauthorized,
+    403: Denied,
+    404: NotFound,
+    409: Conflict,
+    410: Gone,
+    415: Invalid,
+    422: Invalid,
+    429: Throttled,
+}
+
+_REMEDY = {
+    401: "Renew the credentials of the kubeconfig context, then run the cell again.",
+    403: "Ask for the permission, then run the cell again; `gpurunbook doctor` shows who you are.",
+    410: "Run the cell again: the list is read from the start.",
+    429: "The server asks for patience; run the cell again later.",
+}
+
+
+def load(context: str, config_file: str | None = None) -> Any:
+    """Writes nothing. An `ApiClient` for a kubeconfig context, `in-cluster`, or "" for the current context.
+
+    Raises InputError when there is no such context or no configuration at all.
+    """
+    from kubernetes.client.api_client import ApiClient
+    from kubernetes.client.configuration import Configuration
+    from kubernetes.config import ConfigException, incluster_config, kube_config
+
+    configuration = Configuration()
+    try:
+        if context == "in-cluster":
+            incluster_config.load_incluster_config(client_configuration=configuration)
+        else:
+            kube_config.load_kube_config(
+                config_file=config_file,
+                context=context or None,
+                client_configuration=configuration,
+                persist_config=False,
+            )
+    except ConfigException as wrong:
+        if not context and config_file is None:
+            try:
+                incluster_config.load_incluster_config(client_configuration=configuration)
+                return ApiClient(configuration)
+            except ConfigException:
+                pass
+        raise InputError(
+            f"no usable kubeconfig: {wrong}",
+            subject=f"cluster {context!r}" if context else "cluster",
+            remedy="`kubectl config get-contexts` lists what there is; KUBECONFIG names the file.",
+        ) from None
+    return ApiClient(configuration)
+
+
+def raise_for(status: int, body: bytes, headers: Mapping[str, str], what: str) -> None:
+    """Writes nothing. Raises the error class of an HTTP status of 300 and above.
+
+    Only a `kind: Status` payload is quoted, and cut to 300 characters: another body may hold anything.
+    """
+    if 200 <= status < 300:
+        return
+    message = ""
+    try:
+        payload = json.loads(body)
+        if isinstance(payload, dict) and payload.get("kind") == "Status":
+            message = str(payload.get("message") or payload.get("reason") or "")[:300]
+    except (ValueError, RecursionError):
+        pass
+    kind = _BY_STATUS.get(status, ServerFault if status >= 500 else ClusterError)
+    raise kind(
+        f"HTTP {status}: {message or 'no Status in the answer'}",
+        status=status,
+        subject=what,
+        remedy=_REMEDY.get(status, ""),
+        retry_after=_seconds(headers.get("Retry-After")),
+    )
+
+
+def _seconds(value: str | None) -> float | None:
+    return float(value) if value and value.isascii() and value.isdigit() else None
+
+
+class Connection:
+    """Sends requests and gives back bytes. Reads are retried; everything else is sent once."""
+
+    def __init__(
+        self,
+        client: Any,
+        reload: Callable[[], Any] | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._client = client
+        self._reload = reload
+        self._sleep = sleep
+        self._clock = clock
+
+    @property
+    def host(self) -> str:
+        """Writes nothing. The URL of the server."""
+        return str(self._client.configuration.host)
+
+    def read(self, path: str, query: Sequence[tuple[str, str]] = ()) -> bytes:
+        """Writes nothing. GET, with retries that respect `Retry-After`.
+
+        Raises the ClusterError of the last attempt. After a 401 the credentials are loaded again once: a token
+        may have expired in the middle of a run.
+        """
+        renewed = False
+        attempt = 0
+        while True:
+            attempt += 1
+            try:
+                return self.send("GET", path, query)
+            except Unauthorized:
+                if renewed or self._reload is None:
+                    raise
+                renewed = True
+                self._client = self._reload()
+            except (Throttled, ServerFault, Unreachable) as wrong:
+                if attempt >= ATTEMPTS:
+                    raise
+                self._sleep(min(wrong.retry_after or 0.2 * 2**attempt, 10.0))
+
+    def send(
+        self,
+        method: str,
+        path: str,
+        query: Sequence[tuple[str, str]] = (),
+        body: bytes | None = None,
+        content_type: str = "application/json",
+    ) -> bytes:
+        """Sends one request, once. Raises the ClusterError of its status, or Unreachable without a whole answer."""
+        what = f"{method} {path}"
+        response = self._open(method, path, query, body, content_type, what)
+        try:
+            raw = self._drain(response, what)
+        finally:
+            response.close() if response.closed is False else response.release_conn()
+        raise_for(response.status, raw, response.headers, what)
+        return raw
+
+    def _open(
+        self,
+        method: str,
+        path: str,
+        query: Sequence[tuple[str, str]],
+        body: bytes | None,
+        content_type: str,
+        what: str,
+        read_seconds: float = READ_SECONDS,
+    ) -> urllib3.BaseHTTPResponse:
+        headers = {"Accept": "application/json"}
+        if body is not None:
+            headers["Content-Type"] = content_type
+        method, url, headers, _, _ = self._client.param_serialize(
+            method, path, query_params=list(query), header_params=headers, auth_settings=["BearerToken"]
+        )
+        pool: urllib3.PoolManager = self._client.rest_client.pool_manager
+        try:
+            return pool.request(
+                method,
+                url,
+                body=body,
+                headers=headers,
+                preload_content=False,
+                redirect=False,
+                retries=False,
+                timeout=urllib3.Timeout(connect=CONNECT_SECONDS, read=read_seconds),
+            )
+        except urllib3.exceptions.HTTPError as wrong:
+            raise self._lost(what, wrong) from None
+
+    def _drain(self, response: urllib3.BaseHTTPResponse, what: str) -> bytes:
+        end = self._clock() + ANSWER_SECONDS
+        parts: list[bytes] = []
+        try:
+            while part := response.read1(1 << 18):
+                parts.append(part)
+                if self._clock() > end:
+                    response.close()
+                    raise Unreachable(f"the answer took more than {ANSWER_SECONDS:.0f} s", subject=what)
+        except (urllib3.exceptions.HTTPError, OSError) as wrong:
+            response.close()
+            raise self._lost(what, wrong) from None
+        return b"".join(parts)
+
+    def _lost(self, what: str, wrong: Exception) -> Unreachable:
+        kind = type(wrong).__name__
+        return Unreachable(
+            f"no whole answer from {self.host} ({kind})",
+            subject=what,
+            remedy="Check the network and the server, then run the cell again.",
+        )
+
+
+def decode(raw: bytes, what: str) -> Any:
+    """Writes nothing. JSON from an answer; raises Garbled when it is none, or no object."""
+    try:
+        value = json.loads(raw)
+    except (ValueError, RecursionError) as wrong:
+        raise Garbled(f"the answer is not JSON: {wrong}", subject=what) from None
+    if not isinstance(value, dict):
+        raise Garbled(f"the answer is a JSON {type(value).__name__}, wanted an object", subject=what)
+    return value
