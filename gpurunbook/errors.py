@@ -47,7 +47,7 @@ class RunbookError(Exception):
 
     def __str__(self) -> str:
         head = f"{self.subject}: {self.message}" if self.subject else self.message
-        return f"{head.rstrip(".")}. {self.remedy}" if self.remedy else head
+        return f"{head.rstrip('.')}. {self.remedy}" if self.remedy else head
 
 
 class ParameterError(RunbookError, ValueError):
