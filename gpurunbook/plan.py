@@ -135,3 +135,93 @@ class Check:
     judge: Callable[[Seen], Judgement]
     against: Verdict = Verdict.REJECTED
     follow: Callable[[Seen], Mapping[str, Need]] | None = None
+
+
+@dataclass(frozen=True)
+class Target:
+    """The object that a mutation touches. uid: "" for an object that is still to be made."""
+
+    kind: str
+    name: str
+    path: str
+    namespace: str = ""
+    uid: str = ""
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """One change to one object, as data.
+
+    name: unique in its step; verb: `create` (path is the collection), `patch`, `delete`; patch: `json` or `merge`;
+    body: JSON, in which `${run}`, `${time}`, `${head}`, `${change_id}`, `${plan}`, `${reason}`, `${step}` stand for
+    what is filled in when it is sent; judged: JSON pointer → value that the plan relies on (None: absent);
+    goal: JSON pointer → value that holds once it is done, placeholders allowed; inverse: what undoes it.
+    """
+
+    name: str
+    verb: str
+    target: Target
+    body: Any = None
+    patch: str = ""
+    judged: Mapping[str, Any] = field(default_factory=dict)
+    goal: Mapping[str, Any] = field(default_factory=dict)
+    inverse: Mutation | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """Writes nothing. What the plan digest covers: target, verb, fields, values, judged preconditions, inverse."""
+        return {
+            "name": self.name,
+            "verb": self.verb,
+            "patch": self.patch,
+            "target": {
+                "kind": self.target.kind,
+                "namespace": self.target.namespace,
+                "name": self.target.name,
+                "uid": self.target.uid,
+                "path": self.target.path,
+            },
+            "body": self.body,
+            "judged": dict(self.judged),
+            "goal": dict(self.goal),
+            "inverse": self.inverse.as_json() if self.inverse else None,
+        }
+
+
+@dataclass(frozen=True)
+class Planned:
+    """What a change comes to: findings that allow or refuse it, and the mutations in order (none: already so)."""
+
+    findings: tuple[Finding, ...]
+    mutations: tuple[Mutation, ...] = ()
+    views: tuple[View, ...] = ()
+
+
+@dataclass(frozen=True)
+class Change:
+    """An unevaluated change: needs, and the pure function from what was observed to the plan."""
+
+    title: str
+    needs: Mapping[str, Need]
+    plan: Callable[[Seen], Planned]
+    against: Verdict = Verdict.BLOCKED
+    follow: Callable[[Seen], Mapping[str, Need]] | None = None
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a wait is. state: `done`, `waiting` or `failed`; missing: what is still due, one line each."""
+
+    state: str
+    missing: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    views: tuple[View, ...] = ()
+
+
+@dataclass(frozen=True)
+class Wait:
+    """An unevaluated wait: what to follow, and the pure function that says done, waiting or failed."""
+
+    title: str
+    needs: Mapping[str, Need]
+    progress: Callable[[Seen], Progress]
+    seconds: float

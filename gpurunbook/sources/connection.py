@@ -156,11 +156,22 @@ class Connection:
                 if renewed or self._reload is None:
                     raise
                 renewed = True
-                self._client = self._reload()
+                self.renew()
             except (Throttled, ServerFault, Unreachable) as wrong:
                 if attempt >= ATTEMPTS:
                     raise
                 self._sleep(min(wrong.retry_after or 0.2 * 2**attempt, 10.0))
+
+    def renew(self) -> None:
+        """Writes nothing. Loads the credentials again, as after a 401."""
+        if self._reload is not None:
+            self._client = self._reload()
+
+    def stream(
+        self, path: str, query: Sequence[tuple[str, str]], silence: float, what: str
+    ) -> urllib3.BaseHTTPResponse:
+        """Writes nothing. An open GET whose body the caller reads; it breaks after `silence` seconds without a byte."""
+        return self._open("GET", path, query, None, "application/json", what, silence)
 
     def send(
         self,

@@ -1,0 +1,271 @@
+"""The one door: every change to a cluster goes through `Door.send`.
+
+Around each mutation stand two journal records, `intent` before and `result` after, both fsynced. A write carries
+the fresh resourceVersion; on a conflict the object is read and judged again, and sent again only while the judged
+fields are what the plan relied on. A lost answer is settled by reading: a mutation is never sent twice on a guess.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gpurunbook.errors import (
+    ClusterError,
+    Conflict,
+    Denied,
+    Drifted,
+    Invalid,
+    NotFound,
+    ServerFault,
+    Throttled,
+    Unreachable,
+)
+from gpurunbook.journal import Journal, canonical, digest
+from gpurunbook.plan import Mutation
+from gpurunbook.pointers import differences, fill
+from gpurunbook.sources.cluster import Cluster
+from gpurunbook.sources.connection import decode
+
+MANAGER = "gpurunbook"
+"""Field manager of all our writes."""
+
+ATTEMPTS = 6
+
+_CONTENT = {
+    "json": "application/json-patch+json",
+    "merge": "application/merge-patch+json",
+    "": "application/json",
+}
+_METHOD = {"create": "POST", "patch": "PATCH", "delete": "DELETE"}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one mutation.
+
+    how: `applied`, `already` (it was so), `recovered` (sent before, the answer was lost), `validated` (server-side
+    dry run), `not-validated` (the server could not dry-run it; `why` says so). before, after: raw objects.
+    """
+
+    how: str
+    before: dict[str, Any] | None
+    after: dict[str, Any] | None
+    why: str = ""
+
+
+class Door:
+    """Sends mutations to one cluster, with one journal. apply False: server-side dry run, nothing is persisted."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        journal: Journal,
+        *,
+        apply: bool,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._cluster = cluster
+        self._journal = journal
+        self._apply = apply
+        self._sleep = sleep
+
+    def send(self, step: str, mutation: Mutation, words: Mapping[str, str]) -> Outcome:
+        """Changes one object of the cluster, or proves by dry run that it could.
+
+        words: values of the placeholders. Raises Drifted with the field diff when the object or a judged field is
+        another one, ClusterError when the server refuses or cannot be reached.
+        """
+        goal = fill(dict(mutation.goal), words)
+        before = self._read(mutation)
+        why = self._settled(mutation, before, goal)
+        if why and self._apply:
+            how = "recovered" if self._intended(step, mutation) else "already"
+            return self._record(step, mutation, Outcome(how, before, before, why))
+        if why:
+            return Outcome("already", before, before, why)
+        self._must_hold(mutation, before)
+        if not self._apply:
+            return self._rehearse(mutation, before, words)
+        self._journal.append(
+            "intent",
+            {
+                "step": step,
+                "name": mutation.name,
+                "mutation": digest(canonical(mutation.as_json())),
+                "target": mutation.as_json()["target"],
+                "resource_version": _version(before),
+            },
+        )
+        return self._record(step, mutation, self._apply_until_settled(mutation, before, goal, words))
+
+    def _apply_until_settled(
+        self, mutation: Mutation, before: dict[str, Any] | None, goal: Mapping[str, Any], words: Mapping[str, str]
+    ) -> Outcome:
+        first, current = before, before
+        for attempt in range(1, ATTEMPTS + 1):
+            try:
+                after = self._once(mutation, current, words, dry_run=False)
+                left = differences(after, goal) if mutation.verb != "delete" else []
+                if left:
+                    raise Drifted(
+                        "the server answered with other fields than were sent: " + "; ".join(left),
+                        subject=_spell(mutation),
+                        remedy="A webhook or a controller rewrites them; find it before going on.",
+                    )
+                return Outcome("applied", first, after)
+            except (Conflict, Invalid, NotFound, Throttled, ServerFault, Unreachable) as wrong:
+                if isinstance(wrong, Throttled | ServerFault | Unreachable):
+                    self._sleep(min(wrong.retry_after or 0.1 * 2**attempt, 10.0))
+                sent = _version(current)
+                current = self._read(mutation)
+                if self._settled(mutation, current, goal):
+                    return Outcome("recovered", first, current, f"the answer was lost: {wrong.message}")
+                self._must_hold(mutation, current)
+                unmoved = _version(current) == sent and isinstance(wrong, Conflict | Invalid | NotFound)
+                if attempt == ATTEMPTS or unmoved:
+                    raise
+        raise AssertionError("unreachable")
+
+    def _rehearse(self, mutation: Mutation, before: dict[str, Any] | None, words: Mapping[str, str]) -> Outcome:
+        for attempt in range(1, ATTEMPTS + 1):
+            try:
+                return Outcome("validated", before, self._once(mutation, before, words, dry_run=True))
+            except Denied as wrong:
+                return Outcome("not-validated", before, None, wrong.message)
+            except (Conflict, Invalid):
+                moved = self._read(mutation)
+                self._must_hold(mutation, moved)
+                if attempt == ATTEMPTS or _version(moved) == _version(before):
+                    raise
+                before = moved
+            except (Throttled, ServerFault, Unreachable) as wrong:
+                if attempt == ATTEMPTS:
+                    raise
+                self._sleep(min(wrong.retry_after or 0.1 * 2**attempt, 10.0))
+            except ClusterError as wrong:
+                # An admission webhook that has side effects refuses a dry run with 400 (kubernetes dry-run docs).
+                if wrong.status == 400 and "dry run" in wrong.message.lower().replace("dryrun", "dry run"):
+                    return Outcome("not-validated", before, None, wrong.message)
+                raise
+        raise AssertionError("unreachable")
+
+    def _once(
+        self, mutation: Mutation, current: dict[str, Any] | None, words: Mapping[str, str], *, dry_run: bool
+    ) -> dict[str, Any]:
+        query = [("fieldManager", MANAGER)] if mutation.verb != "delete" else []
+        if dry_run:
+            query.append(("dryRun", "All"))
+        raw = self._cluster.connection.send(
+            _METHOD[mutation.verb],
+            mutation.target.path,
+            query,
+            json.dumps(_body(mutation, current, words), sort_keys=True).encode(),
+            _CONTENT[mutation.patch],
+        )
+        answer: dict[str, Any] = decode(raw, _spell(mutation))
+        return answer
+
+    def _read(self, mutation: Mutation) -> dict[str, Any] | None:
+        path = mutation.target.path
+        if mutation.verb == "create":
+            path = f"{path}/{mutation.target.name}"
+        try:
+            return self._cluster.object(path)
+        except NotFound:
+            return None
+
+    def _settled(self, mutation: Mutation, current: dict[str, Any] | None, goal: Mapping[str, Any]) -> str:
+        """Why nothing needs to be sent, or ""."""
+        if mutation.verb == "delete":
+            gone = current is None or _uid(current) != mutation.target.uid
+            return "it is gone" if gone else ""
+        if current is None or (mutation.verb == "patch" and _uid(current) != mutation.target.uid):
+            return ""
+        return "" if differences(current, goal) else "it is so already"
+
+    def _must_hold(self, mutation: Mutation, current: dict[str, Any] | None) -> None:
+        what = _spell(mutation)
+        if mutation.verb == "create":
+            if current is not None:
+                raise Drifted(
+                    "it exists and is not this run's",
+                    subject=what,
+                    remedy="`gpurunbook leftovers` says whose it is.",
+                    code="exists-already",
+                )
+            return
+        if current is None:
+            raise Drifted("it is gone", subject=what, remedy="Start again from the dry run.", code="object-gone")
+        if _uid(current) != mutation.target.uid:
+            raise Drifted(
+                f"it was replaced: uid is {_uid(current)}, was {mutation.target.uid} when it was judged",
+                subject=what,
+                remedy="Start again from the dry run.",
+                code="object-replaced",
+            )
+        left = differences(current, mutation.judged)
+        if left:
+            raise Drifted(
+                "what the plan relies on has changed: " + "; ".join(left),
+                subject=what,
+                remedy="Find who changed it, then make a new dry run.",
+            )
+
+    def _intended(self, step: str, mutation: Mutation) -> bool:
+        """Whether this run announced the mutation without having recorded its result."""
+        last = [
+            record["event"]
+            for record in self._journal.records
+            if record["event"] in {"intent", "result"}
+            and (record["data"]["step"], record["data"]["name"]) == (step, mutation.name)
+        ]
+        return bool(last) and last[-1] == "intent"
+
+    def _record(self, step: str, mutation: Mutation, outcome: Outcome) -> Outcome:
+        self._journal.append(
+            "result",
+            {
+                "step": step,
+                "name": mutation.name,
+                "how": outcome.how,
+                "why": outcome.why,
+                "target": mutation.as_json()["target"],
+                "resource_version": _version(outcome.after),
+            },
+        )
+        return outcome
+
+
+def _body(mutation: Mutation, current: dict[str, Any] | None, words: Mapping[str, str]) -> Any:
+    """The body with its placeholders filled and the fresh resourceVersion as a precondition."""
+    if mutation.verb == "delete":
+        preconditions = {"uid": mutation.target.uid, "resourceVersion": _version(current)}
+        return {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions}
+    body = fill(mutation.body, words)
+    if mutation.patch == "json":
+        tests = [
+            {"op": "test", "path": "/metadata/uid", "value": mutation.target.uid},
+            {"op": "test", "path": "/metadata/resourceVersion", "value": _version(current)},
+        ]
+        return [*tests, *body]
+    if mutation.patch == "merge":
+        metadata = {**body.get("metadata", {}), "uid": mutation.target.uid, "resourceVersion": _version(current)}
+        return {**body, "metadata": metadata}
+    return body
+
+
+def _uid(found: dict[str, Any]) -> str:
+    return str((found.get("metadata") or {}).get("uid") or "")
+
+
+def _version(found: dict[str, Any] | None) -> str:
+    return str(((found or {}).get("metadata") or {}).get("resourceVersion") or "")
+
+
+def _spell(mutation: Mutation) -> str:
+    where = f"{mutation.target.namespace}/" if mutation.target.namespace else ""
+    return f"{mutation.verb} {where}{mutation.target.kind}/{mutation.target.name}"

@@ -1,0 +1,218 @@
+"""Following collections and objects: list, then watch, each in a thread, until the caller has seen enough."""
+
+from __future__ import annotations
+
+import json
+import queue
+import threading
+import time
+import typing
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+import urllib3
+
+from gpurunbook.errors import ClusterError, Garbled, Gone, Unauthorized
+from gpurunbook.plan import Need, Object, Observed, Pages, Problem
+from gpurunbook.sources.cluster import Cluster
+from gpurunbook.sources.connection import raise_for
+
+WATCH_SECONDS = 240
+"""Asked of the server as `timeoutSeconds`; then the watch is opened again where it was."""
+
+SILENCE_SECONDS = 30.0
+"""Without a byte for so long (bookmarks included), the connection is taken for dead and opened again."""
+
+
+class _Stream(threading.Thread):
+    """One need: its items by uid, kept current. Puts a token on the queue at every change."""
+
+    def __init__(self, name: str, need: Pages | Object, cluster: Cluster, changed: queue.Queue[str]) -> None:
+        super().__init__(name=f"watch-{name}", daemon=True)
+        self.key = name
+        self._need = need
+        self._cluster = cluster
+        self._changed = changed
+        self._items: dict[str, Any] = {}
+        self._problem: Problem | None = Problem("not-read", "not read yet")
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._response: urllib3.BaseHTTPResponse | None = None
+        collection, query = _collection(need)
+        self._pages = Pages(collection, None, query)
+        self._kind = _item_type(need)
+
+    def observed(self) -> Observed:
+        with self._lock:
+            if self._problem is not None:
+                return Observed(self._need, problem=self._problem)
+            items = list(self._items.values())
+        if isinstance(self._need, Pages):
+            return Observed(self._need, items)
+        if not items:
+            return Observed(self._need, problem=Problem("not-found", f"GET {self._need.path}: it is not there"))
+        return Observed(self._need, items[0])
+
+    def stop(self) -> None:
+        self._stop.set()
+        response = self._response
+        if response is not None:
+            response.shutdown() if hasattr(response, "shutdown") else response.close()
+
+    def run(self) -> None:
+        while not self._stop.is_set():
+            try:
+                version = self._list()
+                while not self._stop.is_set():
+                    version = self._watch(version)
+            except Gone:
+                continue
+            except ClusterError as wrong:
+                self._note(Problem(wrong.code, str(wrong)))
+                self._stop.wait(wrong.retry_after or 1.0)
+            except Exception as wrong:
+                self._note(Problem("watch-broken", f"{type(wrong).__name__}: {wrong}"))
+                self._stop.wait(1.0)
+
+    def _list(self) -> str:
+        found: dict[str, Any] = {}
+        version = ""
+        token = ""
+        while True:
+            query = [*self._pages.query, ("limit", "500")] + ([("continue", token)] if token else [])
+            raw = self._cluster.connection.read(self._pages.path, query)
+            try:
+                page = json.loads(raw)
+                metadata = page["metadata"]
+                version = version or str(metadata["resourceVersion"])
+                token = metadata.get("continue") or ""
+                for item in page.get("items") or []:
+                    found[str(item["metadata"]["uid"])] = self._typed(item)
+            except (ValueError, KeyError, TypeError, AttributeError) as wrong:
+                raise Garbled(f"not a list: {wrong!r}", subject=f"GET {self._pages.path}") from None
+            if not token:
+                break
+        with self._lock:
+            self._items, self._problem = found, None
+        self._changed.put(self.key)
+        return version
+
+    def _watch(self, version: str) -> str:
+        query = [
+            *self._pages.query,
+            ("watch", "1"),
+            ("resourceVersion", version),
+            ("allowWatchBookmarks", "true"),
+            ("timeoutSeconds", str(WATCH_SECONDS)),
+        ]
+        what = f"WATCH {self._pages.path}"
+        response = self._cluster.connection.stream(self._pages.path, query, SILENCE_SECONDS, what)
+        self._response = response
+        try:
+            if response.status == 401:
+                self._cluster.connection.renew()
+            if response.status != 200:
+                raise_for(response.status, response.read(1 << 16), response.headers, what)
+            for line in _lines(response):
+                if self._stop.is_set():
+                    break
+                version = self._event(line, what) or version
+        except (urllib3.exceptions.HTTPError, OSError, ValueError):
+            # A watch may end at any time; it goes on from the last resourceVersion.
+            self._stop.wait(0.05)
+        except Unauthorized:
+            raise
+        finally:
+            self._response = None
+            response.close()
+        return version
+
+    def _event(self, line: bytes, what: str) -> str:
+        try:
+            event = json.loads(line)
+            kind, item = event["type"], event["object"]
+            if kind == "ERROR":
+                raise_for(int(item.get("code") or 500), json.dumps(item).encode(), {}, what)
+            version = str(item["metadata"]["resourceVersion"])
+            uid = str(item["metadata"].get("uid") or "")
+        except (KeyError, TypeError, AttributeError) as wrong:
+            raise Garbled(f"not a watch event: {wrong!r}", subject=what) from None
+        if kind == "BOOKMARK":
+            return version
+        with self._lock:
+            if kind == "DELETED":
+                self._items.pop(uid, None)
+            else:
+                self._items[uid] = self._typed(item)
+        self._changed.put(self.key)
+        return version
+
+    def _typed(self, item: Any) -> Any:
+        return item if self._kind is None else msgspec.convert(item, self._kind)
+
+    def _note(self, problem: Problem) -> None:
+        with self._lock:
+            self._problem = problem
+        self._changed.put(self.key)
+
+
+def _lines(response: urllib3.BaseHTTPResponse) -> Iterator[bytes]:
+    rest = b""
+    while part := response.read1(1 << 16):
+        *lines, rest = (rest + part).split(b"\n")
+        yield from (line for line in lines if line)
+
+
+def _collection(need: Pages | Object) -> tuple[str, tuple[tuple[str, str], ...]]:
+    if isinstance(need, Pages):
+        return need.path, need.query
+    collection, _, name = need.path.rpartition("/")
+    return collection, (("fieldSelector", f"metadata.name={name}"),)
+
+
+def _item_type(need: Pages | Object) -> Any:
+    page = need.page if isinstance(need, Pages) else None
+    if page is None:
+        return None
+    kind = typing.get_type_hints(page)["items"]
+    for option in typing.get_args(kind):
+        if typing.get_origin(option) is list:
+            kind = option
+    return typing.get_args(kind)[0]
+
+
+@contextmanager
+def follow(cluster: Cluster, needs: Mapping[str, Need]) -> Iterator[Callable[[float], dict[str, Observed]]]:
+    """Writes nothing. Follows the needs until the block ends.
+
+    Gives a function that waits up to so many seconds for a change, and returns all that is known now. A need that
+    could not be read yet, or no longer, is an Observed with a problem: it never looks like an empty list.
+    """
+    changed: queue.Queue[str] = queue.Queue()
+    streams: list[_Stream] = []
+    for name, need in needs.items():
+        if not isinstance(need, Pages | Object):
+            raise TypeError(f"cannot be followed: {need!r}")
+        streams.append(_Stream(name, need, cluster, changed))
+    for stream in streams:
+        stream.start()
+
+    def after(seconds: float) -> dict[str, Observed]:
+        try:
+            changed.get(timeout=max(seconds, 0.0))
+            while True:
+                changed.get_nowait()
+        except queue.Empty:
+            pass
+        return {stream.key: stream.observed() for stream in streams}
+
+    try:
+        yield after
+    finally:
+        for stream in streams:
+            stream.stop()
+        end = time.monotonic() + 1.0
+        for stream in streams:
+            stream.join(max(0.0, end - time.monotonic()))
