@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 import gpurunbook
-from gpurunbook.declared.book import Permission, Runbook
+from gpurunbook.declared.book import Runbook
 from gpurunbook.errors import (
     ClusterError,
     Denied,
@@ -34,14 +34,12 @@ from gpurunbook.errors import (
 from gpurunbook.findings import Finding, Status, Verdict, worst
 from gpurunbook.journal import Journal, State, digest, replay
 from gpurunbook.plan import Check, Judgement
-from gpurunbook.runbook import display, keep, parameters, permissions, workspace
+from gpurunbook.runbook import display, keep, parameters, permissions, telling, workspace
 from gpurunbook.runbook.observe import Observer
 from gpurunbook.runbook.redact import redact
-from gpurunbook.runbook.scraps import scrap
+from gpurunbook.runbook.scraps import CLOSING, scrap
 from gpurunbook.runbook.steps import declared
 from gpurunbook.sources.cluster import Cluster, connect
-
-CLOSING_SCRAP = "gpurunbook.close"
 
 
 def now() -> datetime:
@@ -64,9 +62,9 @@ def start(runbook: str) -> Run:
 
 
 def _shell() -> Any:
-    from IPython import get_ipython  # type: ignore[attr-defined]
+    from IPython import get_ipython
 
-    shell = get_ipython()  # type: ignore[no-untyped-call]
+    shell = get_ipython()
     if shell is None:
         raise GateError(
             "this is no notebook kernel", subject="gpurunbook.start", remedy="Use `gpurunbook run RUNBOOK`."
@@ -136,7 +134,7 @@ class Run:
             )
         with self._closing_on_error("start"):
             self._identify(state)
-        display.start(self.state, self.book, resumed=bool(state.start))
+        telling.opened(self.state, self.book, resumed=bool(state.start))
 
     def _same_run(self, state: State, given: Mapping[str, Any]) -> None:
         if state.runbook != self.book.name:
@@ -275,9 +273,9 @@ class Run:
     def _conclude(self, step: str, check: Check, judgement: Judgement) -> None:
         judged = self.state.steps[step]
         scrap(f"gpurunbook.step.{step}", {k: judged[k] for k in ("status", "passed", "facts")}, replace=True)
-        display.judged(check, judgement, judged)
+        telling.judged(check.title, judgement.findings, judgement.views, Status(judged["status"]), step)
         if judged["passed"]:
-            display.state_line(self.state, self.book)
+            telling.gate(self.state, self.book, step)
             return
         leading = _leading(judgement.findings)
         verdict = Verdict.UNKNOWN if worst(judgement.findings) is Status.UNKNOWN else check.against
@@ -320,7 +318,7 @@ class Run:
         )
         state = self.state
         scrap(
-            CLOSING_SCRAP,
+            CLOSING,
             {
                 "run": self.id,
                 "runbook": self.book.name,
@@ -330,9 +328,8 @@ class Run:
                 "head": record["hash"],
                 "rehearsal": bool(state.start.get("rehearsal", True)),
             },
-            replace=True,
         )
-        display.closed(state)
+        telling.closed(state)
 
     @contextlib.contextmanager
     def _closing_on_error(self, step: str) -> Iterator[None]:
@@ -391,4 +388,4 @@ def package_digest() -> str:
     return "sha256:" + total.hexdigest()
 
 
-__all__ = ["CLOSING_SCRAP", "Permission", "Run", "open_run", "start"]
+__all__ = ["Run", "open_run", "start"]
