@@ -212,6 +212,7 @@ class State:
     steps: dict[str, Record] = field(default_factory=dict)
     open_step: str = ""
     closing: Record | None = None
+    mutations: int = 0
 
     @property
     def verdict(self) -> Verdict:
@@ -219,6 +220,11 @@ class State:
         if self.closing is None or self.closing["event"] == "died":
             return Verdict.UNKNOWN
         return Verdict(self.closing["data"]["verdict"])
+
+    @property
+    def changed(self) -> bool:
+        """Writes nothing. Whether a mutation was announced or sent: from then on a stop is a failure."""
+        return self.mutations > 0
 
     def passed(self, step: str) -> bool:
         """Writes nothing. Whether the last judgement of the step let the run go on."""
@@ -241,6 +247,8 @@ def replay(records: Iterable[Record]) -> State:
             case "judged":
                 state.steps[data["step"]] = data
                 state.open_step = ""
+            case "intent":
+                state.mutations += 1
             case "reopen":
                 state.closing = None
             case "close" | "died":

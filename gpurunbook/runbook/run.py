@@ -1,16 +1,11 @@
-"""A run as a cell sees it: start, check, close.
-
-Every gate is judged from the journal and a fresh read, never from the kernel's memory, so that it holds in any
-order of clicking, after a kernel restart, and from another process.
-"""
+"""A run as a cell sees it: start, check, change, wait, close."""
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -20,24 +15,13 @@ import msgspec
 
 import gpurunbook
 from gpurunbook.declared.book import Runbook
-from gpurunbook.errors import (
-    ClusterError,
-    Denied,
-    Drifted,
-    GateError,
-    OutOfOrder,
-    ParameterError,
-    Raced,
-    RunbookError,
-    Stopped,
-)
-from gpurunbook.findings import Finding, Status, Verdict, worst
-from gpurunbook.journal import Journal, State, digest, replay
-from gpurunbook.plan import Check, Judgement
+from gpurunbook.errors import Denied, Drifted, GateError, ParameterError
+from gpurunbook.findings import Verdict
+from gpurunbook.journal import State, digest
+from gpurunbook.plan import Check
 from gpurunbook.runbook import display, keep, parameters, permissions, telling, workspace
-from gpurunbook.runbook.observe import Observer
+from gpurunbook.runbook.ledger import Ledger
 from gpurunbook.runbook.redact import redact
-from gpurunbook.runbook.scraps import CLOSING, scrap
 from gpurunbook.runbook.steps import declared
 from gpurunbook.sources.cluster import Cluster, connect
 
@@ -54,7 +38,7 @@ def start(runbook: str) -> Run:
     RunInUse when another process holds the run; every other failure closes the run with a verdict first.
     """
     shell = _shell()
-    display.install_error_card(shell)
+    display.install_error_card(shell, redact=redact)
     book = declared(runbook)
     cells = [str(cell) for cell in shell.history_manager.input_hist_raw[:-1]]
     values = parameters.collect(book, cells, shell.user_ns)
@@ -76,127 +60,20 @@ def open_run(book: Runbook, values: Mapping[str, Any]) -> Run:
     """Opens or resumes a run, as `start` does, for parameters that were collected already."""
     chosen = parameters.load(book, values)
     folder, home = workspace.locate(book.name, str(getattr(chosen, "run_id", "")))
-    keep.hold(folder / "lock")
-    run = Run(book, chosen, folder, home)
+    keep.hold(folder / workspace.KERNEL_LOCK)
+    run = Run(book, chosen, folder, home, now)
     run._begin()
     return run
 
 
-class Run:
-    """One run of one runbook, in one folder."""
+class Run(Ledger):
+    """One run. What a judgement needs is taken from the parameters of `run.parameters`, never from the notebook."""
 
     def __init__(
-        self,
-        book: Runbook,
-        chosen: msgspec.Struct,
-        folder: Path,
-        home: Path,
-        clock: Callable[[], datetime] = now,
+        self, book: Runbook, chosen: msgspec.Struct, folder: Path, home: Path, clock: Callable[[], datetime]
     ) -> None:
-        self.book = book
-        self.parameters: Any = chosen
-        self.folder = folder
-        self.home = home
-        self._clock = clock
-        self._journal = Journal.open(folder / "journal.jsonl", clock)
+        super().__init__(book, chosen, folder, home, clock)
         self._cluster: Cluster | None = None
-
-    @property
-    def id(self) -> str:
-        """Writes nothing. The run id, which is the folder's name."""
-        return self.folder.name
-
-    @property
-    def state(self) -> State:
-        """Writes nothing. What the journal says now."""
-        return replay(self._journal.records)
-
-    # -- start ---------------------------------------------------------------------------------------------------
-
-    def _begin(self) -> None:
-        given = msgspec.to_builtins(self.parameters)
-        process = {"host": socket.gethostname(), "pid": os.getpid()}
-        state = self.state
-        if state.start:
-            self._same_run(state, redact(given))
-            self._journal.append("resume", {"process": process})
-        else:
-            self._journal.append(
-                "start",
-                {
-                    "run": self.id,
-                    "runbook": self.book.name,
-                    "parameters": redact(given),
-                    "package": {"version": version("gpurunbook"), "digest": package_digest()},
-                    "source": _file_digest(self.home / "runbooks" / f"{self.book.name}.ipynb"),
-                    "process": process,
-                },
-            )
-        with self._closing_on_error("start"):
-            self._identify(state)
-        telling.opened(self.state, self.book, resumed=bool(state.start))
-
-    def _same_run(self, state: State, given: Mapping[str, Any]) -> None:
-        if state.runbook != self.book.name:
-            raise ParameterError(
-                f"this run is of {state.runbook}, not of {self.book.name}",
-                subject=self.id,
-                remedy=f"Start one with `gpurunbook new {self.book.name}`.",
-            )
-        before = {**state.start["parameters"], "run_id": ""}
-        changed = sorted(k for k, v in {**given, "run_id": ""}.items() if before.get(k) != v)
-        if changed:
-            raise ParameterError(
-                "a run keeps the parameters that it was started with; changed: "
-                + ", ".join(f"{k} was {before.get(k)!r}, is {given[k]!r}" for k in changed),
-                subject=self.id,
-                remedy=f"Put them back, or start another run with `gpurunbook new {self.book.name}`.",
-            )
-
-    def _identify(self, before: State) -> None:
-        reasons: list[str] = []
-        cluster: dict[str, Any] = {"name": self.parameters.cluster, "uid": None, "version": None}
-        operator = ""
-        if getattr(self.parameters, "pod_json", ""):
-            reasons.append("captured file instead of a live cluster")
-        else:
-            identity = self.cluster.identify()
-            cluster = {"name": self.parameters.cluster, "uid": identity.uid, "version": identity.version}
-            operator = identity.operator
-            reasons += identity.rehearsal
-        expected = self.parameters.expect_cluster
-        seen = before.start.get("cluster", {}).get("uid")
-        self._journal.append(
-            "cluster",
-            {
-                "cluster": cluster,
-                "operator": {"name": operator},
-                "rehearsal": bool(reasons),
-                "rehearsal_reasons": reasons,
-            },
-        )
-        for wanted, why in ((expected, "parameter expect_cluster"), (seen, "the start of this run")):
-            if wanted and wanted != cluster["uid"]:
-                raise Drifted(
-                    f"namespace kube-system has uid {cluster['uid']}, wanted {wanted} ({why})",
-                    subject=f"cluster {self.parameters.cluster or 'of the current context'}",
-                    remedy="Nothing else was read. Check the kubeconfig context.",
-                    code="wrong-cluster",
-                )
-        if self._cluster is not None:
-            self._permitted()
-
-    def _permitted(self) -> None:
-        wanted = permissions.needed(self.book, self.parameters)
-        missing = self.cluster.missing(wanted)
-        if missing:
-            names = ", ".join(map(permissions.spell, missing))
-            raise Denied(
-                f"{self.state.start['operator']['name'] or 'the operator'} may not: {names}",
-                subject="permissions",
-                remedy="Apply this Role, or ask for it:\n" + permissions.role(self.book.name, missing),
-                code="permission-missing",
-            )
 
     @property
     def cluster(self) -> Cluster:
@@ -205,171 +82,135 @@ class Run:
             self._cluster = connect(self.parameters.cluster, home=self.home, clusters=workspace.clusters(self.folder))
         return self._cluster
 
-    # -- check ---------------------------------------------------------------------------------------------------
-
     def check(self, step: str, check: Check) -> None:
         """Observes, judges, records and shows one step; closes the run and raises Stopped unless it is good.
 
         check: an unevaluated check. Raises TypeError for anything else: what is judged is fresh. Raises OutOfOrder
         when a step that it needs has not passed.
         """
-        if not isinstance(check, Check):
-            raise TypeError(
-                f"run.check({step!r}, …) takes an unevaluated check such as rb.supply.provenance(…), "
-                f"not a {type(check).__name__}: what is judged must be fresh."
+        _unevaluated(check, Check, f"run.check({step!r}, …)", "rb.supply.provenance(…)")
+        self.enter(step)
+        with self.closing_on_error(step):
+            seen, inputs = self.observe(check.needs, check.follow)
+            judgement = check.judge(seen)
+            files = inputs | self.keep_files(judgement.files, "after")
+            self.judged(
+                step,
+                check.title,
+                judgement.findings,
+                views=judgement.views,
+                facts=judgement.facts,
+                files=files,
+                against=check.against,
             )
-        self._enter(step)
-        with self._closing_on_error(step):
-            judgement = self._judge(step, check)
-        self._conclude(step, check, judgement)
-
-    def _enter(self, step: str) -> None:
-        self._journal.refresh()
-        state = self.state
-        declared_step = self.book.step(step)
-        if declared_step is None:
-            known = ", ".join(s.id for s in self.book.steps)
-            raise OutOfOrder(
-                f"{self.book.name} declares no such step", subject=f"step {step!r}", remedy=f"It has: {known}."
-            )
-        absent = [need for need in declared_step.needs if not state.passed(need)]
-        if absent:
-            raise OutOfOrder(
-                f"it needs {', '.join(absent)}, which {'has' if len(absent) == 1 else 'have'} not passed in this run",
-                subject=f"step {step!r}",
-                remedy=f"Run the cell {absent[0]!r} first.",
-            )
-        head = self._journal.head
-        if state.closing is not None:
-            head = self._journal.append("reopen", {"step": step}, expect=head)["hash"]
-        self._journal.append("step", {"step": step}, expect=head)
-
-    def _judge(self, step: str, check: Check) -> Judgement:
-        files = {name: data.get("files", {}) for name, data in self.state.steps.items()}
-        observer = Observer(self.folder, self.home, lambda: self.cluster, self._clock, files)
-        seen = observer(check.needs)
-        if check.follow is not None:
-            seen.update(observer(check.follow(seen)))
-        judgement = check.judge(seen)
-        kept = dict(observer.inputs)
-        for name, data in judgement.files.items():
-            keep.write(self.folder / "after" / name, data)
-            kept[f"after/{name}"] = digest(data)
-        status = worst(judgement.findings)
-        self._journal.append(
-            "judged",
-            {
-                "step": step,
-                "title": check.title,
-                "status": status,
-                "passed": status in (Status.PASS, Status.WARN),
-                "findings": [redact(f.as_json()) for f in judgement.findings],
-                "files": kept,
-                "facts": redact(dict(judgement.facts)),
-            },
-        )
-        return judgement
-
-    def _conclude(self, step: str, check: Check, judgement: Judgement) -> None:
-        judged = self.state.steps[step]
-        scrap(f"gpurunbook.step.{step}", {k: judged[k] for k in ("status", "passed", "facts")}, replace=True)
-        telling.judged(check.title, judgement.findings, judgement.views, Status(judged["status"]), step)
-        if judged["passed"]:
-            telling.gate(self.state, self.book, step)
-            return
-        leading = _leading(judgement.findings)
-        verdict = Verdict.UNKNOWN if worst(judgement.findings) is Status.UNKNOWN else check.against
-        self._close(verdict, leading.code, step, leading.message, leading.remedy)
-        raise Stopped(
-            leading.message,
-            subject=leading.subject,
-            remedy=f"{leading.remedy} {self._again()}".strip(),
-            code=leading.code,
-        )
-
-    # -- close ---------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
         """Writes the closing record and scrap. Raises OutOfOrder while a declared step has not passed."""
-        self._journal.refresh()
-        state = self.state
-        absent = [s.id for s in self.book.steps if not state.passed(s.id)]
-        if absent:
-            raise OutOfOrder(
-                f"{', '.join(absent)} {'has' if len(absent) == 1 else 'have'} not passed in this run",
-                subject="close",
-                remedy=f"Run the cell {absent[0]!r} first.",
-            )
-        self._close(Verdict.PASS, "all-steps-passed", "close", "Every step passed.", self._seal_line())
+        self.journal.refresh()
+        self.demand([s.id for s in self.book.steps], "close")
+        hint = f"Save the notebook, then `gpurunbook seal {self.id}` makes the evidence."
+        self.shut(Verdict.PASS, "all-steps-passed", "close", "Every step passed.", hint)
 
-    def _close(self, verdict: Verdict, code: str, step: str, message: str, next_: str) -> None:
-        record = self._journal.append(
-            "close",
-            redact(
+    # -- start ---------------------------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        given = redact(msgspec.to_builtins(self.parameters))
+        process = {"host": socket.gethostname(), "pid": os.getpid()}
+        before = self.state
+        if before.start:
+            self._same_run(before, given)
+            self.journal.append("resume", {"process": process})
+        else:
+            self.journal.append(
+                "start",
                 {
-                    "verdict": verdict,
-                    "code": code,
-                    "step": step,
-                    "message": message,
-                    "next": next_,
-                    "left_behind": [],
-                }
-            ),
-        )
-        state = self.state
-        scrap(
-            CLOSING,
+                    "run": self.id,
+                    "runbook": self.book.name,
+                    "parameters": given,
+                    "package": {"version": version("gpurunbook"), "digest": package_digest()},
+                    "source": _file_digest(self.home / "runbooks" / f"{self.book.name}.ipynb"),
+                    "process": process,
+                },
+            )
+        with self.closing_on_error("start"):
+            self._identify(before)
+        telling.opened(self.state, self.book, resumed=bool(before.start))
+
+    def _same_run(self, before: State, given: Mapping[str, Any]) -> None:
+        if before.runbook != self.book.name:
+            raise ParameterError(
+                f"this run is of {before.runbook}, not of {self.book.name}",
+                subject=self.id,
+                remedy=f"Start one with `gpurunbook new {self.book.name}`.",
+            )
+        first = {**before.start["parameters"], "run_id": ""}
+        changed = sorted(k for k, v in {**given, "run_id": ""}.items() if first.get(k) != v)
+        if changed:
+            raise ParameterError(
+                "a run keeps the parameters that it was started with; changed: "
+                + ", ".join(f"{k} was {first.get(k)!r}, is {given[k]!r}" for k in changed),
+                subject=self.id,
+                remedy=f"Put them back, or start another run with `gpurunbook new {self.book.name}`.",
+            )
+
+    def _identify(self, before: State) -> None:
+        name = self.parameters.cluster
+        cluster: dict[str, Any] = {"name": name, "uid": None, "version": None}
+        operator = ""
+        reasons: tuple[str, ...] = ("captured file instead of a live cluster",)
+        captured = bool(getattr(self.parameters, "pod_json", ""))
+        if not captured:
+            self._expected(self.cluster.uid, before)
+            identity = self.cluster.identify()
+            cluster = {"name": name, "uid": identity.uid, "version": identity.version}
+            operator, reasons = identity.operator, identity.rehearsal
+        elif self.parameters.expect_cluster:
+            raise ParameterError(
+                "a captured file names no cluster, so none can be expected",
+                subject="parameter 'expect_cluster'",
+                remedy="Leave it empty together with pod_json.",
+            )
+        self.journal.append(
+            "cluster",
             {
-                "run": self.id,
-                "runbook": self.book.name,
-                "verdict": verdict,
-                "code": code,
-                "step": step,
-                "head": record["hash"],
-                "rehearsal": bool(state.start.get("rehearsal", True)),
+                "cluster": cluster,
+                "operator": {"name": operator},
+                "rehearsal": bool(reasons),
+                "rehearsal_reasons": list(reasons),
             },
         )
-        telling.closed(state)
+        if not captured:
+            self._permitted(operator)
 
-    @contextlib.contextmanager
-    def _closing_on_error(self, step: str) -> Iterator[None]:
-        try:
-            yield
-        except Raced:
-            raise
-        except (Exception, KeyboardInterrupt) as wrong:
-            self._journal.refresh()
-            code, verdict = _crash(wrong)
-            message = str(wrong) or type(wrong).__name__
-            if isinstance(wrong, RunbookError):
-                message = f"{wrong.subject}: {wrong.message}" if wrong.subject else wrong.message
-            self._close(verdict, code, step, message, getattr(wrong, "remedy", "") or self._again())
-            raise
+    def _expected(self, uid: str, before: State) -> None:
+        """The cluster is the one that was meant; judged by its first answer, before any other call."""
+        seen = before.start.get("cluster", {}).get("uid")
+        for wanted, why in ((self.parameters.expect_cluster, "expect_cluster"), (seen, "the start of this run")):
+            if wanted and wanted != uid:
+                raise Drifted(
+                    f"namespace kube-system has uid {uid}, wanted {wanted} ({why})",
+                    subject=f"cluster {self.parameters.cluster or 'of the current context'}",
+                    remedy="Nothing else was read. Check the kubeconfig context.",
+                    code="wrong-cluster",
+                )
 
-    def _again(self) -> str:
-        return f"Then run the cell again, or `gpurunbook run {self.book.name} --run-id {self.id}`."
-
-    def _seal_line(self) -> str:
-        return f"`gpurunbook seal {self.folder}` makes the evidence once the notebook is saved."
-
-
-def _crash(wrong: BaseException) -> tuple[str, Verdict]:
-    if isinstance(wrong, KeyboardInterrupt):
-        return "interrupted", Verdict.UNKNOWN
-    if isinstance(wrong, GateError):
-        return wrong.code, Verdict.BLOCKED
-    if isinstance(wrong, ClusterError) and wrong.code == "permission-missing":
-        return wrong.code, Verdict.BLOCKED
-    return (wrong.code if isinstance(wrong, RunbookError) else "internal-error"), Verdict.UNKNOWN
+    def _permitted(self, operator: str) -> None:
+        missing = self.cluster.missing(permissions.needed(self.book, self.parameters))
+        if missing:
+            raise Denied(
+                f"{operator or 'the operator'} may not: {', '.join(map(permissions.spell, missing))}",
+                subject="permissions",
+                remedy="Apply this Role, or ask for it:\n" + permissions.role(self.book.name, missing),
+                code="permission-missing",
+            )
 
 
-def _leading(findings: tuple[Finding, ...]) -> Finding:
-    """The finding that names the stop: the first of the gravest status."""
-    gravest = worst(findings)
-    for finding in findings:
-        if finding.status is gravest:
-            return finding
-    return Finding("run", "", Status.UNKNOWN, "no-finding", "the check concluded nothing", "This is a defect.")
+def _unevaluated(value: object, kind: type, call: str, example: str) -> None:
+    if not isinstance(value, kind):
+        raise TypeError(
+            f"{call} takes an unevaluated {kind.__name__.lower()} such as {example}, "
+            f"not a {type(value).__name__}: what is judged must be fresh."
+        )
 
 
 def _file_digest(path: Path) -> str | None:

@@ -64,6 +64,7 @@ class Cluster:
     def __init__(self, name: str, connection: Connection) -> None:
         self.name = name
         self.connection = connection
+        self._system: dict[str, Any] | None = None
         self._identity: Identity | None = None
 
     def identify(self) -> Identity:
@@ -71,11 +72,8 @@ class Cluster:
 
         The uid is read first. Raises ClusterError when it cannot be read: a cluster without a name is no target.
         """
-        system = self.object("/api/v1/namespaces/kube-system")
-        metadata = system.get("metadata") or {}
-        uid = metadata.get("uid")
-        if not isinstance(uid, str) or not uid:
-            raise Garbled("namespace kube-system has no uid", subject=self.name or "cluster")
+        uid = self.uid
+        metadata = self._metadata()
         reasons = []
         if self.name.startswith("embedded:"):
             reasons.append("embedded cluster")
@@ -92,8 +90,16 @@ class Cluster:
 
     @property
     def uid(self) -> str:
-        """Writes nothing. The uid of namespace kube-system."""
-        return self.identity.uid
+        """Writes nothing. The uid of namespace kube-system, which names the cluster; one GET, no other call."""
+        uid = self._metadata().get("uid")
+        if not isinstance(uid, str) or not uid:
+            raise Garbled("namespace kube-system has no uid", subject=self.name or "cluster")
+        return uid
+
+    def _metadata(self) -> dict[str, Any]:
+        if self._system is None:
+            self._system = self.object("/api/v1/namespaces/kube-system")
+        return self._system.get("metadata") or {}
 
     @property
     def rehearsal(self) -> bool:

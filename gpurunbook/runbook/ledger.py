@@ -1,0 +1,218 @@
+"""What a run writes down: entering a step, what was judged, and how it closed.
+
+Every gate is judged from the journal and a fresh read, never from the kernel's memory, so that it holds in any
+order of clicking, after a kernel restart, and from another process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from gpurunbook.declared.book import Runbook
+from gpurunbook.errors import ClusterError, DeadlineError, GateError, OutOfOrder, Raced, RunbookError, Stopped
+from gpurunbook.findings import Finding, Status, Verdict, worst
+from gpurunbook.journal import Journal, Record, State, digest, replay
+from gpurunbook.plan import Need, Observed, View
+from gpurunbook.runbook import keep, telling
+from gpurunbook.runbook.observe import Observer
+from gpurunbook.runbook.redact import redact
+from gpurunbook.runbook.scraps import CLOSING, scrap
+from gpurunbook.sources.cluster import Cluster
+
+
+class Ledger:
+    """The records of one run of one runbook, in one folder."""
+
+    def __init__(
+        self, book: Runbook, chosen: msgspec.Struct, folder: Path, home: Path, clock: Callable[[], datetime]
+    ) -> None:
+        self.book = book
+        self.parameters: Any = chosen
+        self.folder = folder
+        self.home = home
+        self.clock = clock
+        self.journal = Journal.open(folder / "journal.jsonl", clock)
+
+    @property
+    def id(self) -> str:
+        """Writes nothing. The run id, which is the folder's name."""
+        return self.folder.name
+
+    @property
+    def state(self) -> State:
+        """Writes nothing. What the journal says now."""
+        return replay(self.journal.records)
+
+    @property
+    def cluster(self) -> Cluster:
+        """Writes nothing. The cluster of this run."""
+        raise NotImplementedError
+
+    def enter(self, step: str) -> None:
+        """Appends that the step begins. Raises OutOfOrder when it is not declared or what it needs has not passed."""
+        self.journal.refresh()
+        state = self.state
+        declared = self.book.step(step)
+        if declared is None:
+            known = ", ".join(s.id for s in self.book.steps)
+            raise OutOfOrder(
+                f"{self.book.name} declares no such step", subject=f"step {step!r}", remedy=f"It has: {known}."
+            )
+        self.demand(declared.needs, f"step {step!r}")
+        head = self.journal.head
+        if state.closing is not None:
+            head = self.journal.append("reopen", {"step": step}, expect=head)["hash"]
+        self.journal.append("step", {"step": step}, expect=head)
+
+    def demand(self, steps: Sequence[str], subject: str) -> None:
+        """Writes nothing. Raises OutOfOrder, with the cell to run first, unless all the steps have passed."""
+        absent = [step for step in steps if not self.state.passed(step)]
+        if absent:
+            have = "has" if len(absent) == 1 else "have"
+            raise OutOfOrder(
+                f"{', '.join(absent)} {have} not passed in this run",
+                subject=subject,
+                remedy=f"Run the cell {absent[0]!r} first.",
+            )
+
+    def observe(
+        self,
+        needs: Mapping[str, Need],
+        follow: Callable[[Mapping[str, Observed]], Mapping[str, Need]] | None = None,
+    ) -> tuple[dict[str, Observed], dict[str, str]]:
+        """Copies the user's files that it reads into the run folder. What was observed, and the copies' digests."""
+        files = {name: data.get("files", {}) for name, data in self.state.steps.items()}
+        observer = Observer(self.folder, self.home, lambda: self.cluster, self.clock, files)
+        seen = observer(needs)
+        if follow is not None:
+            seen.update(observer(follow(seen)))
+        return seen, observer.inputs
+
+    def keep_files(self, files: Mapping[str, bytes], folder: str) -> dict[str, str]:
+        """Writes the files under `folder` of the run. Their digests by path."""
+        for name, data in files.items():
+            keep.write(self.folder / folder / name, data)
+        return {f"{folder}/{name}": digest(data) for name, data in files.items()}
+
+    def judged(
+        self,
+        step: str,
+        title: str,
+        findings: Sequence[Finding],
+        *,
+        views: Sequence[View] = (),
+        facts: Mapping[str, Any] | None = None,
+        files: Mapping[str, str] | None = None,
+        against: Verdict,
+        extra: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Records and shows what was judged; unless it is good, closes the run and raises Stopped."""
+        status = worst(findings)
+        passed = status in (Status.PASS, Status.WARN)
+        self.journal.append(
+            "judged",
+            {
+                "step": step,
+                "title": title,
+                "status": status,
+                "passed": passed,
+                "findings": [redact(f.as_json()) for f in findings],
+                "files": dict(files or {}),
+                "facts": redact(dict(facts or {})),
+                **(extra or {}),
+            },
+        )
+        data = self.state.steps[step]
+        scrap(f"gpurunbook.step.{step}", {k: data[k] for k in ("status", "passed", "facts")}, replace=True)
+        telling.judged(title, findings, views, status, step)
+        if passed:
+            telling.gate(self.state, self.book, step)
+            return
+        leading = _leading(findings)
+        verdict = Verdict.UNKNOWN if status is Status.UNKNOWN else against
+        self.shut(verdict, leading.code, step, leading.message, leading.remedy)
+        raise Stopped(
+            leading.message,
+            subject=leading.subject,
+            remedy=f"{leading.remedy} {self.again()}".strip(),
+            code=leading.code,
+        )
+
+    def left_behind(self) -> list[str]:
+        """Writes nothing. What this run has changed and not undone, one line each, with the command that undoes it."""
+        return []
+
+    def shut(self, verdict: Verdict, code: str, step: str, message: str, next_: str, **more: Any) -> Record:
+        """Writes the closing record and the closing scrap, and shows the end of the run."""
+        data = {
+            "verdict": verdict,
+            "code": code,
+            "step": step,
+            "message": message,
+            "next": next_,
+            "left_behind": self.left_behind(),
+            **more,
+        }
+        record = self.journal.append("close", redact(data))
+        state = self.state
+        scrap(
+            CLOSING,
+            {
+                "run": self.id,
+                "runbook": self.book.name,
+                "verdict": verdict,
+                "code": code,
+                "step": step,
+                "head": record["hash"],
+                "rehearsal": bool(state.start.get("rehearsal", True)),
+            },
+        )
+        telling.closed(state)
+        return record
+
+    @contextlib.contextmanager
+    def closing_on_error(self, step: str) -> Iterator[None]:
+        """Whatever goes wrong inside closes the run with a verdict, then goes on as the error it was."""
+        try:
+            yield
+        except (Raced, Stopped):
+            raise
+        except (Exception, KeyboardInterrupt) as wrong:
+            self.journal.refresh()
+            code, verdict = self._verdict(wrong)
+            message = str(wrong) or type(wrong).__name__
+            if isinstance(wrong, RunbookError):
+                message = f"{wrong.subject}: {wrong.message}" if wrong.subject else wrong.message
+            self.shut(verdict, code, step, message, getattr(wrong, "remedy", "") or self.again())
+            raise
+
+    def _verdict(self, wrong: BaseException) -> tuple[str, Verdict]:
+        code = wrong.code if isinstance(wrong, RunbookError) else "internal-error"
+        if isinstance(wrong, KeyboardInterrupt):
+            code = "interrupted"
+        if self.state.changed and not isinstance(wrong, OutOfOrder):
+            return code, Verdict.FAILED
+        if isinstance(wrong, GateError) or (isinstance(wrong, ClusterError) and code == "permission-missing"):
+            return code, Verdict.BLOCKED
+        if isinstance(wrong, DeadlineError):
+            return code, Verdict.FAILED
+        return code, Verdict.UNKNOWN
+
+    def again(self) -> str:
+        """Writes nothing. How to go on with this run."""
+        return f"Then run the cell again, or `gpurunbook run {self.book.name} --run-id {self.id}`."
+
+
+def _leading(findings: Sequence[Finding]) -> Finding:
+    """The finding that names the stop: the first of the gravest status."""
+    gravest = worst(findings)
+    for finding in findings:
+        if finding.status is gravest:
+            return finding
+    return Finding("run", "", Status.UNKNOWN, "no-finding", "the check concluded nothing", "This is a defect.")
