@@ -234,15 +234,22 @@ def kernel_alive(run_dir: Path) -> bool:
     return False
 
 
+def named() -> Path | None:
+    """Writes nothing. The run of the working directory's `run.json`, else of GPURUNBOOK_RUN_DIR, else None."""
+    here = Path.cwd()
+    if (here / RECORD).is_file():
+        return here
+    variable = os.environ.get("GPURUNBOOK_RUN_DIR", "")
+    return Path(variable).resolve() if variable else None
+
+
 def locate(runbook: str, run_id: str = "") -> tuple[Path, Path]:
     """Gives the run folder and the home of the kernel that calls; makes a folder where no run was given.
 
     The run is that of `run.json` in the working directory, else of GPURUNBOOK_RUN_DIR, else the known run `run_id`,
     else a new one. Raises ParameterError when `run_id` names another run than the folder.
     """
-    named = os.environ.get("GPURUNBOOK_RUN_DIR", "")
-    here = Path.cwd()
-    run_dir = here if (here / RECORD).is_file() else Path(named).resolve() if named else None
+    run_dir = named()
     if run_dir is not None:
         found = _matches(run_dir, runbook)
         if run_id and run_id != run_dir.name:
