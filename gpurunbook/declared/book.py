@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
+
+from gpurunbook.plan import Change, Check
 
 
 @dataclass(frozen=True)
@@ -33,8 +36,25 @@ class Permission:
 
 
 @dataclass(frozen=True)
+class Stands:
+    """What must stand from one step on until the run closes, such as a cordon.
+
+    since: the step after which it must; again: from the parameters, the change that makes it again (without
+    mutations while it stands); recheck: what is judged anew once it was made again.
+    """
+
+    since: str
+    again: Callable[[Any], Change]
+    recheck: Callable[[Any], Check]
+
+
+@dataclass(frozen=True)
 class Runbook:
-    """One runbook. parameters: a msgspec.Struct class whose fields all have defaults and descriptions."""
+    """One runbook. parameters: a msgspec.Struct class whose fields all have defaults and descriptions.
+
+    changes: whether it can change the cluster; lease: the target that an apply keeps other runs from, with
+    `{parameter}` filled in; stands: what must not be lost in the middle.
+    """
 
     name: str
     title: str
@@ -42,6 +62,8 @@ class Runbook:
     steps: tuple[Step, ...]
     permissions: tuple[Permission, ...] = field(default=())
     changes: bool = False
+    lease: str = ""
+    stands: Stands | None = None
 
     def step(self, step: str) -> Step | None:
         """Writes nothing. The step of that id."""

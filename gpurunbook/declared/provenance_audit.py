@@ -7,15 +7,12 @@ from typing import Annotated
 import msgspec
 
 from gpurunbook.declared.book import Permission, Runbook, Step, described
+from gpurunbook.declared.common import Common
 
 
-class Parameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Parameters(Common, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the operator may choose."""
 
-    cluster: Annotated[
-        str, described("kubeconfig context, embedded:DIR of a fixture cluster, in-cluster, or empty: current context")
-    ] = ""
-    expect_cluster: Annotated[str, described("uid of namespace kube-system that must be met; empty: any")] = ""
     namespaces: Annotated[list[str], described("namespaces whose images are audited; each must hold a pod")] = (
         msgspec.field(default_factory=lambda: ["gpu-operator", "hami-system"])
     )
@@ -26,9 +23,6 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     tolerate_never_started: Annotated[
         bool, described("report ended pods that never started apart, instead of failing them")
     ] = False
-    run_id: Annotated[str, described("go on with this run; empty: a new one")] = ""
-    change_id: Annotated[str, described("change ticket that this evidence belongs to")] = ""
-    reason: Annotated[str, described("why the audit is made, for whoever reads the evidence")] = ""
 
 
 RUNBOOK = Runbook(

@@ -13,7 +13,7 @@ from gpurunbook.declared.book import Runbook
 from gpurunbook.errors import GateError, RunbookError
 from gpurunbook.findings import Finding, Status
 from gpurunbook.journal import State
-from gpurunbook.plan import Check, Figure, Judgement, Table, View
+from gpurunbook.plan import Figure, Judgement, Table, View
 from gpurunbook.runbook import cards
 from gpurunbook.runbook.cards import banner, card, error_card
 from gpurunbook.runbook.figures import PLOTLY, figure_from_bundle, figure_html, figure_text, plotly, svg, trimmed
@@ -88,14 +88,14 @@ def start(state: State, book: Runbook, *, resumed: bool) -> None:
     _banner(book.title, values, told, next_action=_next(state, book))
 
 
-def judged(check: Check, judgement: Judgement, record: Mapping[str, Any]) -> None:
-    """Displays what a check concluded: its status, the findings that are not good, then the rule's views.
+def judged(title: str, judgement: Judgement, record: Mapping[str, Any]) -> None:
+    """Displays what a step concluded: its status, the findings that are not good, then the rule's views.
 
     record: the journal's `judged` data of the step.
     """
     bad = [finding for finding in judgement.findings if finding.status is not Status.PASS]
     count = len(judgement.findings)
-    put(cards.state_line(check.title, str(record["status"]), detail=f"{count} findings, {len(bad)} not good"))
+    put(cards.state_line(title, str(record["status"]), detail=f"{count} findings, {len(bad)} not good"))
     kept = sorted(name for name in record.get("files", {}) if name.startswith("after/"))
     findings = [_findings(bad)] if bad else []
     show(*findings, *judgement.views, file=kept[0] if kept else "findings.json")

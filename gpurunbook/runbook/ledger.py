@@ -18,8 +18,8 @@ from gpurunbook.declared.book import Runbook
 from gpurunbook.errors import ClusterError, DeadlineError, GateError, OutOfOrder, Raced, RunbookError, Stopped
 from gpurunbook.findings import Finding, Status, Verdict, worst
 from gpurunbook.journal import Journal, Record, State, digest, replay
-from gpurunbook.plan import Need, Observed, View
-from gpurunbook.runbook import keep, telling
+from gpurunbook.plan import Judgement, Need, Observed, View
+from gpurunbook.runbook import display, keep
 from gpurunbook.runbook.observe import Observer
 from gpurunbook.runbook.redact import redact
 from gpurunbook.runbook.scraps import CLOSING, scrap
@@ -130,9 +130,9 @@ class Ledger:
         )
         data = self.state.steps[step]
         scrap(f"gpurunbook.step.{step}", {k: data[k] for k in ("status", "passed", "facts")}, replace=True)
-        telling.judged(title, findings, views, status, step)
+        display.judged(title, Judgement(tuple(findings), tuple(views)), data)
         if passed:
-            telling.gate(self.state, self.book, step)
+            display.state_line(self.state, self.book)
             return
         leading = _leading(findings)
         verdict = Verdict.UNKNOWN if status is Status.UNKNOWN else against
@@ -173,7 +173,7 @@ class Ledger:
                 "rehearsal": bool(state.start.get("rehearsal", True)),
             },
         )
-        telling.closed(state)
+        display.closed(state)
         return record
 
     @contextlib.contextmanager

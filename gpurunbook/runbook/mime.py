@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import secrets
 from typing import Any
+
+from gpurunbook.runbook.hostile import escaped, harmless
 
 Bundle = dict[str, Any]
 
@@ -24,6 +27,19 @@ def size(data: Bundle) -> int:
     """Writes nothing. Bytes that a bundle takes in a saved notebook, where each line of a text is a line of its own."""
     lines = {mime: value.splitlines(keepends=True) if isinstance(value, str) else value for mime, value in data.items()}
     return len(json.dumps(lines, ensure_ascii=False, indent=4).encode())
+
+
+def line(text: str, previous: str = "") -> str:
+    """Displays one line of text, in place of the previous one where its id is given. The id of the line."""
+    from IPython.core.getipython import get_ipython
+    from IPython.display import display
+
+    data = {"text/plain": harmless(text, 600), "text/html": f'<div class="rb-line">{escaped(text, 600)}</div>'}
+    if get_ipython() is None:
+        return previous
+    named = previous or f"rb-line-{secrets.token_hex(4)}"
+    display(data, raw=True, display_id=named, update=bool(previous))
+    return named
 
 
 def put(data: Bundle, metadata: dict[str, Any] | None = None) -> None:

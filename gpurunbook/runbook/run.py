@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import os
 import socket
@@ -16,14 +17,17 @@ import msgspec
 import gpurunbook
 from gpurunbook.declared.book import Runbook
 from gpurunbook.errors import Denied, Drifted, GateError, ParameterError
-from gpurunbook.findings import Verdict
+from gpurunbook.findings import Finding, Status, Verdict
 from gpurunbook.journal import State, digest
-from gpurunbook.plan import Check
-from gpurunbook.runbook import display, keep, parameters, permissions, telling, workspace
+from gpurunbook.plan import Change, Check, Wait
+from gpurunbook.runbook import changing, display, keep, parameters, permissions, waiting, workspace
+from gpurunbook.runbook.guard import Guard
 from gpurunbook.runbook.ledger import Ledger
 from gpurunbook.runbook.redact import redact
+from gpurunbook.runbook.site import Site, cluster_uid, load
 from gpurunbook.runbook.steps import declared
 from gpurunbook.sources.cluster import Cluster, connect
+from gpurunbook.sources.door import Door
 
 
 def now() -> datetime:
@@ -38,7 +42,7 @@ def start(runbook: str) -> Run:
     RunInUse when another process holds the run; every other failure closes the run with a verdict first.
     """
     shell = _shell()
-    display.install_error_card(shell, redact=redact)
+    display.install_error_card(shell)
     book = declared(runbook)
     cells = [str(cell) for cell in shell.history_manager.input_hist_raw[:-1]]
     values = parameters.collect(book, cells, shell.user_ns)
@@ -74,6 +78,9 @@ class Run(Ledger):
     ) -> None:
         super().__init__(book, chosen, folder, home, clock)
         self._cluster: Cluster | None = None
+        self._site: Site | None = None
+        self._authority: changing.Authority | None = None
+        self._guard = Guard(self, lambda: self._door)
 
     @property
     def cluster(self) -> Cluster:
@@ -104,12 +111,87 @@ class Run(Ledger):
                 against=check.against,
             )
 
+    def change(self, step: str, change: Change) -> None:
+        """Changes what the step plans, through the door; with `apply` False only proves that it could.
+
+        Raises as `check`, and GateError when the apply is not authorised or the plan is not the one of the dry run.
+        """
+        _unevaluated(change, Change, f"run.change({step!r}, …)", "rb.nodes.cordon(…)")
+        self.enter(step)
+        with self.closing_on_error(step):
+            changing.perform(self, self._door, step, change, self._authorised())
+
+    def wait(self, step: str, wait: Wait) -> None:
+        """Follows the cluster until the wait is done; writes only what must be made again. A dry run does not wait.
+
+        Raises as `check`, and DeadlineError when the time is up; running the cell again goes on waiting.
+        """
+        _unevaluated(wait, Wait, f"run.wait({step!r}, …)", "rb.nodes.settled(…)")
+        self.enter(step)
+        with self.closing_on_error(step):
+            if not self.parameters.apply:
+                planned = Finding(step, step, Status.PASS, "planned", "waits for what the dry run did not change")
+                self.judged(step, wait.title, [planned], against=Verdict.FAILED)
+                return
+            both = dataclasses.replace(wait, needs={**wait.needs, **self._guard.needs})
+            progress = waiting.until(self.cluster, both, standing=self._guard.look)
+            findings = [*self._guard.told, *progress.findings]
+            self.judged(step, wait.title, findings, views=progress.views, against=Verdict.FAILED)
+
     def close(self) -> None:
         """Writes the closing record and scrap. Raises OutOfOrder while a declared step has not passed."""
         self.journal.refresh()
         self.demand([s.id for s in self.book.steps], "close")
+        if self.book.changes and not self.parameters.apply:
+            self._close_planned()
+            return
+        if self.book.changes:
+            with self.closing_on_error("close"):
+                self._guard.stand("close")
+                changing.return_lease(self, self._door, self.site)
         hint = f"Save the notebook, then `gpurunbook seal {self.id}` makes the evidence."
         self.shut(Verdict.PASS, "all-steps-passed", "close", "Every step passed.", hint)
+
+    def enter(self, step: str) -> None:
+        """As of every run; and what must stand is looked at, and made again, before the step begins."""
+        super().enter(step)
+        with self.closing_on_error(step):
+            self._guard.stand(step)
+
+    def left_behind(self) -> list[str]:
+        """Writes nothing. What this run has changed and not undone."""
+        return changing.left_behind(self)
+
+    @property
+    def site(self) -> Site:
+        """Writes nothing. The site file, read once."""
+        if self._site is None:
+            self._site = load(self.home, self.parameters.site)
+        return self._site
+
+    @property
+    def _door(self) -> Door:
+        return Door(self.cluster, self.journal, apply=bool(getattr(self.parameters, "apply", False)))
+
+    def _authorised(self) -> changing.Authority | None:
+        if not self.parameters.apply:
+            return None
+        if self._authority is None:
+            authority = changing.authorise(self, self.site, self.cluster.uid)
+            changing.take_lease(self, self._door, self.site)
+            self._authority = authority
+        return self._authority
+
+    def _close_planned(self) -> None:
+        plan = changing.close_planned(self)
+        self.shut(
+            Verdict.PLANNED,
+            "planned",
+            "close",
+            "Every check passed, and nothing was written. The plan is in plan.json.",
+            f"To apply, a new run with these parameters:\n{changing.lines_to_paste(self, plan)}",
+            plan=plan,
+        )
 
     # -- start ---------------------------------------------------------------------------------------------------
 
@@ -134,7 +216,7 @@ class Run(Ledger):
             )
         with self.closing_on_error("start"):
             self._identify(before)
-        telling.opened(self.state, self.book, resumed=bool(before.start))
+        display.start(self.state, self.book, resumed=bool(before.start))
 
     def _same_run(self, before: State, given: Mapping[str, Any]) -> None:
         if before.runbook != self.book.name:
@@ -185,7 +267,8 @@ class Run(Ledger):
     def _expected(self, uid: str, before: State) -> None:
         """The cluster is the one that was meant; judged by its first answer, before any other call."""
         seen = before.start.get("cluster", {}).get("uid")
-        for wanted, why in ((self.parameters.expect_cluster, "expect_cluster"), (seen, "the start of this run")):
+        expected = cluster_uid(self.site, self.parameters.expect_cluster)
+        for wanted, why in ((expected, "expect_cluster"), (seen, "the start of this run")):
             if wanted and wanted != uid:
                 raise Drifted(
                     f"namespace kube-system has uid {uid}, wanted {wanted} ({why})",

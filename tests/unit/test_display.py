@@ -22,7 +22,7 @@ from gpurunbook.declared.book import Runbook, Step
 from gpurunbook.errors import GateError, NotFound, OutOfOrder, RunbookError, Stopped
 from gpurunbook.findings import Finding, Status, Verdict
 from gpurunbook.journal import State
-from gpurunbook.plan import Check, Figure, Judgement, Table
+from gpurunbook.plan import Figure, Judgement, Table
 from gpurunbook.runbook import cards, display
 from gpurunbook.runbook.hostile import escaped, harmless
 
@@ -498,10 +498,9 @@ def test_a_judgement_shows_status_bad_findings_and_views(shown):
         Finding("audit", "ns/pod/a", Status.PASS, "ok", "fine"),
         Finding("audit", "ns/pod/<b>", Status.FAIL, "latest", "a tag", "pin it"),
     )
-    check = Check("Judge images", {}, lambda seen: Judgement(()))
     record = {"status": "fail", "files": {"after/inventory.json": "sha256:0", "inputs/pods.json": "sha256:1"}}
     many = Table("All", ("pod",), [("p",)] * 60)
-    display.judged(check, Judgement(findings, views=(many,)), record)
+    display.judged("Judge images", Judgement(findings, views=(many,)), record)
     line, bad, view = shown
     assert "✗ fail · Judge images · 2 findings, 1 not good" in line["text/plain"]
     assert Page(bad["text/html"]).all("rb-col-remedy") == ["pin it"]

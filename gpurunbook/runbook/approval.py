@@ -1,0 +1,91 @@
+"""Approvals: a detached signature over change id, expiry and plan digest, by someone other than the operator."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+
+from gpurunbook.errors import EvidenceError, InputError, NotApproved
+from gpurunbook.journal import canonical
+from gpurunbook.runbook import keep, signing
+from gpurunbook.runbook.site import Site
+
+NAME = "approval.json"
+
+_TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
+_AGAIN = "Ask for an approval of this plan: `gpurunbook approve`."
+
+
+def signed_bytes(change_id: str, expires: str, plan: str) -> bytes:
+    """Writes nothing. What is signed: canonical JSON of change_id, expires and plan, and a newline."""
+    return canonical({"change_id": change_id, "expires": expires, "plan": plan}) + b"\n"
+
+
+def approve(folder: Path, *, change_id: str, expires: datetime, plan: str, key: Path) -> Path:
+    """Writes `approval.json` and its signature into the folder of the dry run. The path of the former."""
+    until = expires.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    data = signed_bytes(change_id, until, plan)
+    signature = signing.sign(data, key, signing.APPROVAL)
+    keep.write(folder / f"{NAME}.sig", signature)
+    keep.write(folder / NAME, data)
+    return folder / NAME
+
+
+def judge(
+    path: Path | None, *, site: Site, home: Path, operator: str, change_id: str, plan: str, now: datetime
+) -> tuple[str, str]:
+    """Writes nothing. Approver and expiry of a valid approval.
+
+    Raises NotApproved with a code of its own for each way in which it is none: `no-approval`,
+    `approval-unreadable`, `approval-other-plan`, `approval-other-change`, `approval-expired`,
+    `approval-untrusted`, `operator-unknown`, `operator-unmapped`, `approved-by-operator`.
+    """
+    if path is None or not path.is_file():
+        raise _no("no-approval", "there is no approval of this plan")
+    if not operator:
+        raise _no("operator-unknown", "the API server does not say who the operator is")
+    if operator not in site.principals:
+        raise NotApproved(
+            f"the site file maps API user {operator!r} to no signer, so nobody can be told apart from the operator",
+            subject="approval",
+            remedy="Add the user under principals in the site file.",
+            code="operator-unmapped",
+        )
+    data, until = _read(path, change_id, plan)
+    if until <= now:
+        raise _no("approval-expired", f"it expired at {until:%Y-%m-%dT%H:%M:%SZ}")
+    try:
+        approver = signing.verify(
+            data, path.with_name(f"{path.name}.sig").read_bytes(), home / site.signers, signing.APPROVAL
+        )
+    except OSError as wrong:
+        raise _no("approval-unreadable", f"its signature cannot be read: {wrong.strerror}") from None
+    except (EvidenceError, InputError) as wrong:
+        raise _no("approval-untrusted", wrong.message) from None
+    if approver == site.principals[operator]:
+        raise _no("approved-by-operator", f"{approver} is the operator: another person must approve")
+    return approver, until.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _read(path: Path, change_id: str, plan: str) -> tuple[bytes, datetime]:
+    try:
+        data = path.read_bytes()
+        found = json.loads(data)
+        if data != signed_bytes(found["change_id"], found["expires"], found["plan"]):
+            raise ValueError("it is not in canonical form")
+        if not _TIME.fullmatch(found["expires"]):
+            raise ValueError(f"expires is {found['expires']!r:.60}, wanted 2026-01-31T12:00:00Z")
+        until = datetime.strptime(found["expires"], "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
+    except (OSError, ValueError, KeyError, TypeError) as wrong:
+        raise _no("approval-unreadable", f"it cannot be read: {wrong}") from None
+    if found["plan"] != plan:
+        raise _no("approval-other-plan", f"it is for plan {found['plan']!s:.19}…, this one is {plan[:19]}…")
+    if found["change_id"] != change_id:
+        raise _no("approval-other-change", f"it is for change {found['change_id']!r:.60}, this one is {change_id!r}")
+    return data, until
+
+
+def _no(code: str, message: str) -> NotApproved:
+    return NotApproved(message, subject="approval", remedy=_AGAIN, code=code)

@@ -1,0 +1,50 @@
+"""The site file: what this site has decided, in one place. `parameters/site.yaml` unless a parameter names another."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import yaml
+
+from gpurunbook.errors import InputError
+
+DEFAULT = "parameters/site.yaml"
+
+
+class Site(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """clusters: alias → uid of namespace kube-system. signers: the allowed_signers file, relative to the home.
+
+    principals: API user → principal in that file. approval: runbooks whose apply needs one. break_glass: whether an
+    apply may go on without one, red everywhere. lease_namespace: where leases are kept.
+    """
+
+    clusters: dict[str, str] = {}
+    signers: str = ""
+    principals: dict[str, str] = {}
+    approval: list[str] = []
+    break_glass: bool = False
+    lease_namespace: str = "gpu-operator"
+
+
+def load(home: Path, name: str) -> Site:
+    """Writes nothing. The site file; without one, the defaults of `Site`.
+
+    Raises InputError when a file that was named is missing, or when it holds something else than the fields above.
+    """
+    path = home / (name or DEFAULT)
+    if not path.is_file():
+        if name:
+            raise InputError("there is no such site file", subject=str(path), remedy="Correct parameter 'site'.")
+        return Site()
+    try:
+        return msgspec.convert(yaml.safe_load(path.read_bytes()) or {}, Site, strict=True)
+    except (msgspec.ValidationError, yaml.YAMLError) as wrong:
+        raise InputError(
+            f"not a site file: {wrong}", subject=str(path), remedy="docs/site.md names its fields."
+        ) from None
+
+
+def cluster_uid(site: Site, expected: str) -> str:
+    """Writes nothing. The uid that `expect_cluster` means: an alias of the site file, or the uid itself."""
+    return site.clusters.get(expected, expected)
