@@ -1,0 +1,120 @@
+"""How errors look and count in a real kernel, under nbclient and under plain papermill.
+
+Covered: the card and the `error` output of an error of ours; that the cell fails and later cells do not run;
+SystemExit in every spelling; foreign errors; the size of the cell; a scrap written by a kernel and read by scrapbook.
+Not covered: os._exit and kernel death, which no hook in the kernel can see (the engine's tests).
+"""
+
+from __future__ import annotations
+
+import json
+
+import nbclient
+import nbformat
+import papermill
+import pytest
+
+INSTALL = (
+    "from gpurunbook.runbook.display import install_error_card\ninstall_error_card(get_ipython(), resume='RESUME')"
+)
+STOP = (
+    "from gpurunbook.errors import Stopped\n"
+    "raise Stopped('no <b>\\x1b[31m' + 'x' * 100_000, subject='pod a', remedy='pin it')"
+)
+
+
+def notebook(*cells: str) -> nbformat.NotebookNode:
+    made = nbformat.v4.new_notebook(
+        metadata={"kernelspec": {"name": "python3", "display_name": "p", "language": "python"}}
+    )
+    made.cells = [nbformat.v4.new_code_cell(cell, id=f"c{i}") for i, cell in enumerate(cells)]
+    return made
+
+
+def run(*cells: str) -> tuple[nbformat.NotebookNode, nbclient.exceptions.CellExecutionError | None]:
+    made = notebook(*cells)
+    try:
+        nbclient.NotebookClient(made, timeout=60).execute()
+    except nbclient.exceptions.CellExecutionError as failed:
+        return made, failed
+    return made, None
+
+
+def errors(cell) -> list:
+    return [output for output in cell.outputs if output.output_type == "error"]
+
+
+def test_an_error_of_ours_is_a_card_and_a_short_error_and_stops_the_notebook():
+    made, failed = run(INSTALL, STOP, "print('never')")
+    assert failed is not None
+    assert failed.ename == "Stopped"
+    card, error = [o for o in made.cells[1].outputs if o.output_type in ("display_data", "error")]
+    assert "rb-card" in card.data["text/html"]
+    assert "RESUME" in card.data["text/plain"]
+    assert "cell:2" in card.data["text/html"]
+    assert error.ename == "Stopped"
+    assert error.evalue.startswith("pod a: no <b>\\x1b[31m")
+    assert error.traceback == [f"Stopped: {error.evalue}"]
+    assert len(json.dumps(made.cells[1].outputs)) < 64 * 1024
+    assert made.cells[2].execution_count is None
+
+
+def test_a_foreign_error_keeps_its_traceback():
+    made, failed = run(INSTALL, "1 / 0", "print('never')")
+    assert failed is not None
+    (error,) = errors(made.cells[1])
+    assert error.ename == "ZeroDivisionError"
+    assert len(error.traceback) > 1
+    assert not [o for o in made.cells[1].outputs if "rb-card" in str(o)]
+
+
+def test_installing_twice_shows_one_card():
+    made, _ = run(INSTALL + "\ninstall_error_card(get_ipython())", STOP)
+    assert len([o for o in made.cells[1].outputs if o.output_type == "display_data"]) == 1
+    assert len(errors(made.cells[1])) == 1
+
+
+EXITS = ["import sys; sys.exit(0)", "raise SystemExit", "import sys; sys.exit('bye')", "import sys; sys.exit(3)"]
+
+
+@pytest.mark.parametrize("leaving", EXITS)
+def test_a_cell_that_leaves_fails_under_papermill_and_nothing_after_it_runs(leaving, tmp_path):
+    nbformat.write(notebook(INSTALL, leaving, "print('never')"), tmp_path / "in.ipynb")
+    with pytest.raises(papermill.PapermillExecutionError) as failed:
+        papermill.execute_notebook(str(tmp_path / "in.ipynb"), str(tmp_path / "out.ipynb"), progress_bar=False)
+    assert failed.value.ename == "GateError"
+    saved = nbformat.read(tmp_path / "out.ipynb", 4)
+    assert "never" not in "".join(o.get("text", "") for cell in saved.cells for o in cell.get("outputs", []))
+    card = next(o for cell in saved.cells for o in cell.get("outputs", []) if "rb-card" in str(o))
+    assert "exit-in-cell" in card["data"]["text/plain"]
+
+
+def test_without_the_hook_papermill_calls_such_a_notebook_a_success(tmp_path):
+    """The reason for the hook: when papermill changes this, the hook can go."""
+    nbformat.write(notebook(EXITS[0], "print('never')"), tmp_path / "in.ipynb")
+    papermill.execute_notebook(str(tmp_path / "in.ipynb"), str(tmp_path / "out.ipynb"), progress_bar=False)
+    assert nbformat.read(tmp_path / "out.ipynb", 4).cells[-1].execution_count is None
+
+
+def test_a_scrap_and_views_of_a_kernel_are_read_from_the_saved_notebook(tmp_path):
+    cell = (
+        "from gpurunbook.runbook.scraps import scrap\nfrom gpurunbook.runbook import display\n"
+        "from gpurunbook.plan import Figure\n"
+        "scrap('gpurunbook.close', {'verdict': 'pass', 'ratio': float('nan')})\n"
+        "display.show(Figure('F', ['a', 'b'], {'n': [1, 2]}))\n"
+        "import sys; print(sorted({'scrapbook', 'papermill', 'nbformat', 'pandas', 'plotly'} & set(sys.modules)))"
+    )
+    made, failed = run(cell)
+    assert failed is None
+    nbformat.write(made, tmp_path / "out.ipynb")
+    import scrapbook
+
+    read = scrapbook.read_notebook(str(tmp_path / "out.ipynb"))
+    assert dict(read.scraps["gpurunbook.close"].data) == {"ratio": None, "verdict": "pass"}
+
+    from gpurunbook.runbook.display import figure_from_bundle
+
+    saved = json.loads((tmp_path / "out.ipynb").read_text())
+    figures = [figure_from_bundle(o.get("data", {})) for o in saved["cells"][0]["outputs"]]
+    assert [f.series for f in figures if f] == [{"n": [1, 2]}]
+    assert "".join(o.get("text", "") for o in made.cells[0].outputs) == "[]\n"
