@@ -10,6 +10,9 @@ import click
 
 COMMANDS = {
     "audit": ("gpurunbook.cli.audit:audit", "Judge the images that run in the GPU namespaces."),
+    "holders": ("gpurunbook.cli.holders:holders", "Say who holds the GPUs of a node, each with reasons."),
+    "gate": ("gpurunbook.cli.gate:gate", "Judge signatures, SBOMs, scans and dispositions of images."),
+    "qualify": ("gpurunbook.cli.qualify:qualify", "Judge an upgrade request by its qualification record."),
 }
 """Name → where the click command stands, and its one line in `--help`."""
 
