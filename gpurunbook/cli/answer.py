@@ -1,0 +1,70 @@
+"""What the commands that judge files share: reading a file, and giving the answer to people or to machines."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from gpurunbook.errors import InputError
+from gpurunbook.findings import Finding, Status
+from gpurunbook.runbook.hostile import harmless
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_COLOURS = {Status.PASS: "green", Status.WARN: "yellow", Status.FAIL: "red", Status.UNKNOWN: "magenta"}
+
+
+def output_option(command: F) -> F:
+    """Adds `-o table|json`: a table on a terminal and JSON elsewhere, unless it is given."""
+    option = click.option("-o", "--output", type=click.Choice(["table", "json"]), help="Default: table on a terminal.")
+    return option(command)
+
+
+def read(path: str, limit: int, *, follow: bool = True) -> bytes:
+    """Writes nothing. At most `limit` + 1 bytes of a regular file, so that a longer one shows by its length.
+
+    follow: whether the file may be a symbolic link; what comes from a checkout may not. Raises InputError
+    (`unreadable`).
+    """
+    try:
+        # O_NONBLOCK: opening a pipe that nobody writes to would wait for ever.
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW))
+        with os.fdopen(handle, "rb") as file:
+            if not stat.S_ISREG(os.fstat(handle).st_mode):
+                raise InputError("not a regular file", subject=path, code="unreadable")
+            return file.read(limit + 1)
+    except OSError as wrong:
+        why = "a symbolic link" if not follow and Path(path).is_symlink() else wrong.strerror
+        raise InputError(f"cannot be read: {why}", subject=path, code="unreadable") from None
+    except ValueError as wrong:  # a NUL in the name
+        raise InputError(f"cannot be read: {wrong}", subject=path, code="unreadable") from None
+
+
+def as_findings(findings: Iterable[Finding]) -> list[dict[str, str]]:
+    """Writes nothing. Findings for the JSON answer, sorted by code, subject and message."""
+    return [found.as_json() for found in sorted(findings, key=lambda f: (f.code, f.subject, f.message))]
+
+
+def give(answer: Mapping[str, Any], findings: Iterable[Finding], output: str | None, *, prefix: str = "") -> None:
+    """Prints the answer: JSON with sorted keys, or the verdict and one line per finding for people.
+
+    prefix: stands before each line that is not a pass, and before the messages on stderr beside JSON.
+    """
+    chosen = output or ("table" if sys.stdout.isatty() else "json")
+    if chosen == "json":
+        click.echo(json.dumps(answer, sort_keys=True, indent=1, allow_nan=False))
+    else:
+        click.echo(harmless(answer["verdict"]))
+    for found in findings:
+        head = prefix if found.status is not Status.PASS else ""
+        line = f"{head}{found.code}: {harmless(found.subject)}: {harmless(found.message, 900)}"
+        if found.remedy:
+            line += f" Next: {harmless(found.remedy, 900)}"
+        click.secho(line, err=chosen == "json", fg=_COLOURS[found.status])

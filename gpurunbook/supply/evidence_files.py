@@ -1,0 +1,163 @@
+"""One file of a tool, judged by itself: is it about the image, is it whole, and what does it say against it?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from gpurunbook.errors import InputError
+from gpurunbook.findings import Finding, Status
+from gpurunbook.supply import strictjson, times
+from gpurunbook.supply.evidence import CHECK, SOURCE, Subject, failing, join
+from gpurunbook.supply.ignores import judge_ignores, read_ignores
+from gpurunbook.supply.members import member, text, whole
+from gpurunbook.supply.sboms import read_sbom
+from gpurunbook.supply.scans import Scan, Vulnerability, read_scan
+from gpurunbook.supply.vex import judge_vex, read_vex
+
+LIMIT = 256 << 20
+"""Bytes of one file."""
+
+AHEAD = 5 * times.MINUTE
+"""How far a database's date may lie in the future: clocks differ."""
+
+SUBJECTLESS = frozenset({"trivy-version", "trivyignore"})
+"""Kinds that are not about one image."""
+
+_GO_ZERO = times.instant("0001-01-01T00:00:00Z") or 0
+"""What Go writes for a time that was never set."""
+
+_OPEN = {
+    "CRITICAL": ("critical", "Update the image, or obtain a named, time-bounded exception from Security."),
+    "HIGH": ("high-undispositioned", "Have it dispositioned: exploitability, privileges, mitigation, owner, expiry."),
+    "UNKNOWN": ("unknown-severity", "Not rated yet is not low: have Security rate it."),
+}
+_SUPPRESSED = {"CRITICAL": "suppressed-critical", "HIGH": "suppressed-high", "UNKNOWN": "suppressed-unknown"}
+
+
+def check(kind: str, data: bytes, subject: Subject | None, *, now: int, max_database_age: int) -> tuple[Finding, ...]:
+    """Writes nothing. What is to be said about one file; nothing at all means that it passes.
+
+    kind: a key of KINDS; subject: may be None for SUBJECTLESS; now: nanoseconds since 1970; max_database_age:
+    nanoseconds. A file that cannot be judged gives one finding of status unknown, alone; notes have status pass.
+    """
+    try:
+        if len(data) > LIMIT:
+            raise InputError(f"more than {LIMIT} bytes", code="unreadable")
+        if subject is None and kind not in SUBJECTLESS:
+            raise InputError(f"the kind {kind} is judged for a subject; none was given", code="subject")
+        found = KINDS[kind](data, _Asked(subject or Subject("", ""), now, max_database_age))
+    except InputError as wrong:
+        remedy = f"Collect the {kind} file again; nothing in this one counts."
+        return (Finding(CHECK, wrong.subject or kind, Status.UNKNOWN, wrong.code, wrong.message, remedy, SOURCE),)
+    return tuple(sorted(found, key=lambda one: (one.code, one.subject, one.message)))
+
+
+def verdict(findings: tuple[Finding, ...]) -> str:
+    """Writes nothing. `error` before `fail` before `pass`."""
+    statuses = {found.status for found in findings}
+    if Status.UNKNOWN in statuses:
+        return "error"
+    return "fail" if Status.FAIL in statuses else "pass"
+
+
+@dataclass(frozen=True)
+class _Asked:
+    subject: Subject
+    now: int
+    max_age: int
+
+
+def _trivy(data: bytes, asked: _Asked) -> list[Finding]:
+    scan = read_scan(strictjson.loads(data))
+    found = join(asked.subject, scan.named)
+    if not scan.results:
+        message = "no Results: no package database was recognised in the image"
+        found.append(failing("nothing-scanned", asked.subject.digest, message, "Find out why; an SBOM may tell more."))
+    if scan.end_of_life:
+        message = "the distribution gets no more security fixes (EOSL)"
+        found.append(failing("end-of-life-os", asked.subject.digest, message, "Move to a release that is supported."))
+    return found + judge_vulnerabilities(scan)
+
+
+def judge_vulnerabilities(scan: Scan) -> list[Finding]:
+    """Writes nothing. One finding per vulnerability and package that counts as open, or that was suppressed."""
+    found: dict[Finding, None] = {}
+    for seen in scan.vulnerabilities:
+        if seen.suppressed and seen.severity in _SUPPRESSED:
+            message = f"{_where(seen)}, taken out of the report by an ignore file or VEX"
+            remedy = "An exception stands in the exceptions file, not in an ignore file."
+            found[failing(_SUPPRESSED[seen.severity], seen.id, message, remedy)] = None
+        elif not seen.suppressed and seen.severity in _OPEN:
+            code, remedy = _OPEN[seen.severity]
+            found[failing(code, seen.id, _where(seen), remedy)] = None
+    return list(found)
+
+
+def _where(seen: Vulnerability) -> str:
+    return f"{seen.severity} in {seen.package or 'no named package'} {seen.installed} ({seen.target})"
+
+
+def _trivy_version(data: bytes, asked: _Asked) -> list[Finding]:
+    answer = whole(strictjson.loads(data))
+    stamp = member(answer, "VulnerabilityDB").get("UpdatedAt")
+    updated = times.instant(stamp) if isinstance(stamp, str) else None
+    remedy = "Update Trivy's database and scan again."
+    where = f"trivy {text(answer, 'Version')}".strip()
+    if updated is None or updated <= _GO_ZERO or updated - asked.now > AHEAD:
+        message = f"VulnerabilityDB.UpdatedAt is {stamp!r}: the age of the data is not known"
+        return [failing("database-unknown", where, message, remedy)]
+    if asked.now - updated > asked.max_age:
+        message = f"the data are of {stamp}, older than {asked.max_age / times.HOUR:g} h"
+        return [failing("database-stale", where, message, remedy)]
+    return []
+
+
+def _sbom(data: bytes, asked: _Asked) -> list[Finding]:
+    sbom = read_sbom(strictjson.loads(data))
+    found = join(asked.subject, sbom.named)
+    if not sbom.components:
+        message = f"the {sbom.format} names no component"
+        found.append(failing("sbom-empty", asked.subject.digest, message, "Collect it again, from the registry."))
+    return found
+
+
+def _cosign(data: bytes, asked: _Asked) -> list[Finding]:
+    answer = strictjson.loads(data)
+    if answer is not None and not isinstance(answer, list):
+        raise InputError("neither a list of signatures nor null", code="unreadable")
+    if not answer:
+        message = "cosign printed no signature"
+        return [
+            failing(
+                "no-signature", asked.subject.digest, message, "Ask the publisher, or record that it does not sign."
+            )
+        ]
+    found = []
+    for signature in answer:
+        signed = text(member(member(whole(signature), "critical"), "image"), "docker-manifest-digest")
+        if not signed:
+            raise InputError("a signature without critical.image.docker-manifest-digest", code="unreadable")
+        if signed != asked.subject.digest:
+            message = f"signed is {signed}, wanted {asked.subject.digest}"
+            found.append(failing("subject-mismatch", asked.subject.digest, message, "Verify by this digest."))
+    return found
+
+
+def _openvex(data: bytes, asked: _Asked) -> list[Finding]:
+    return judge_vex(read_vex(strictjson.loads(data)), asked.subject)
+
+
+def _trivyignore(data: bytes, asked: _Asked) -> list[Finding]:
+    return judge_ignores(read_ignores(data), asked.now)
+
+
+KINDS: Mapping[str, Callable[[bytes, _Asked], list[Finding]]] = {
+    "cosign": _cosign,
+    "openvex": _openvex,
+    "sbom": _sbom,
+    "trivy": _trivy,
+    "trivy-version": _trivy_version,
+    "trivyignore": _trivyignore,
+}
+"""Kind → how its files are judged."""

@@ -1,0 +1,100 @@
+"""OpenVEX: which vulnerabilities of which image somebody says do not matter, and why."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote
+
+from gpurunbook.errors import InputError
+from gpurunbook.findings import Finding
+from gpurunbook.supply.evidence import Subject, failing
+from gpurunbook.supply.members import items, objects, text, whole
+
+JUSTIFICATIONS = frozenset(
+    {
+        "component_not_present",
+        "vulnerable_code_not_present",
+        "vulnerable_code_not_in_execute_path",
+        "vulnerable_code_cannot_be_controlled_by_adversary",
+        "inline_mitigations_already_exist",
+    }
+)
+STATUSES = frozenset({"not_affected", "affected", "fixed", "under_investigation"})
+
+_PRODUCT_DIGEST = re.compile(r"@(sha256:[0-9a-f]{64})")
+
+
+@dataclass(frozen=True)
+class Statement:
+    """One statement. products: the `@id` of each, with the digest that it names, or None."""
+
+    vulnerability: str
+    status: str
+    justification: str
+    impact: str
+    action: str
+    products: tuple[tuple[str, str | None], ...]
+
+
+def read_vex(document: Any) -> tuple[Statement, ...]:
+    """Writes nothing. The statements in the order of the file. Raises InputError (`unreadable`)."""
+    vex = whole(document)
+    if not text(vex, "@context").startswith("https://openvex.dev/ns"):
+        raise InputError(f"@context is {vex.get('@context')!r}, wanted that of OpenVEX", code="unreadable")
+    if not isinstance(vex.get("statements"), list):
+        raise InputError("no list of statements", code="unreadable")
+    return tuple(_statement(found) for found in objects(vex, "statements"))
+
+
+def _statement(found: dict[str, Any]) -> Statement:
+    name = found.get("vulnerability")
+    vulnerability = (text(name, "name") or text(name, "@id")) if isinstance(name, dict) else name
+    status = text(found, "status")
+    if not isinstance(vulnerability, str) or not vulnerability.strip():
+        raise InputError("a statement names no vulnerability", code="unreadable")
+    if status not in STATUSES:
+        raise InputError(f"{vulnerability}: the status is {status!r}", code="unreadable")
+    return Statement(
+        vulnerability,
+        status,
+        text(found, "justification").strip(),
+        text(found, "impact_statement").strip(),
+        text(found, "action_statement").strip(),
+        tuple((product, _digest(product)) for product in _products(found)),
+    )
+
+
+def _products(found: dict[str, Any]) -> list[str]:
+    # Before 0.2.0 a product was its identifier alone.
+    given = [text({"@id": item} if isinstance(item, str) else whole(item), "@id") for item in items(found, "products")]
+    return given or [""]
+
+
+def _digest(product: str) -> str | None:
+    path = unquote(product.partition("#")[0].partition("?")[0])
+    match = _PRODUCT_DIGEST.fullmatch(path[path.rfind("@") :]) if "@" in path else None
+    return match[1] if match else None
+
+
+def judge_vex(statements: tuple[Statement, ...], subject: Subject) -> list[Finding]:
+    """Writes nothing. What keeps a VEX document from being honoured."""
+    found: list[Finding] = []
+    own = {subject.digest, *subject.children.values()}
+    for said in statements:
+        justified = said.justification in JUSTIFICATIONS or said.impact
+        if said.status == "not_affected" and not justified:
+            message = f"not_affected with justification {said.justification!r} and no impact statement"
+            found.append(failing("vex-unjustified", said.vulnerability, message, "Have its author say why."))
+        if said.status == "affected" and not said.action:
+            message = "affected without an action statement"
+            found.append(failing("vex-unjustified", said.vulnerability, message, "Have its author say what to do."))
+        for product, digest in said.products:
+            if digest is None:
+                message = f"the product {product!r} names no digest, so it covers every release"
+                found.append(failing("vex-unscoped", said.vulnerability, message, "Scope it to a digest."))
+            elif digest not in own:
+                message = f"the product is {digest}, wanted {subject.digest} or a child of it"
+                found.append(failing("subject-mismatch", said.vulnerability, message))
+    return found
