@@ -9,9 +9,14 @@ from typing import Any
 import click
 
 COMMANDS = {
+    "lint": ("gpurunbook.cli.lint:lint", "Judge the form of runbook notebooks; repair what is form only."),
     "audit": ("gpurunbook.cli.audit:audit", "Judge the images that run in the GPU namespaces."),
     "holders": ("gpurunbook.cli.holders:holders", "Say who holds the GPUs of a node, each with reasons."),
     "gate": ("gpurunbook.cli.gate:gate", "Judge signatures, SBOMs, scans and dispositions of images."),
+    "run": ("gpurunbook.cli.run:run", "Run a runbook headlessly and seal its evidence; --all runs every scenario."),
+    "new": ("gpurunbook.cli.run:new", "Make a run folder with a working copy of a runbook."),
+    "lab": ("gpurunbook.cli.lab:lab", "Open JupyterLab on a new working copy of a runbook."),
+    "doctor": ("gpurunbook.cli.doctor:doctor", "Say whether runbooks can run here, and what to do."),
     "qualify": ("gpurunbook.cli.qualify:qualify", "Judge an upgrade request by its qualification record."),
 }
 """Name → where the click command stands, and its one line in `--help`."""

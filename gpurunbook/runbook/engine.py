@@ -186,45 +186,53 @@ class _Driving:
 
         journal = Journal.open(self.report.run_dir / JOURNAL)
         state = replay(journal.records)
-        if state.closing is None or EXIT[state.verdict] == 0:
+        if state.start and (state.closing is None or EXIT[state.verdict] == 0):
             step = state.open_step or self.cell
             journal.append("died", redact({"reason": self.report.reason[:1000], "step": step}))
 
     def say(self) -> None:
         """Writes nothing but a few lines on standard error: verdict, reason, evidence, next command."""
         run_dir = self.report.run_dir
-        verdict = str(Verdict.UNKNOWN)
+        verdict = str(self.report.manifest.get("verdict", Verdict.UNKNOWN))
         with contextlib.suppress(JournalError):
-            verdict = str(self._state().verdict)
+            verdict = verdict if self.report.manifest else str(self._state().verdict)
         again = f"gpurunbook run {workspace.record(run_dir)['runbook']} --run-id {run_dir.name}"
         lines = [
             f"run {run_dir.name}: {verdict}",
             f"  reason: {self.report.reason}" if self.report.reason else "",
-            f"  evidence: {'unsealed: ' + self.report.unsealed if self.report.unsealed else 'sealed'} in {run_dir}",
+            f"  evidence: {self.report.manifest.get('evidence') or 'unsealed: ' + self.report.unsealed} in {run_dir}",
             f"  next: {again}" if self.report.reason or self.report.unsealed else "",
         ]
         print("\n".join(harmless(line, 600) for line in lines if line), file=sys.stderr)
 
     def answer(self) -> None:
         """Raises unless the run closed `pass` or `planned` and its evidence stands."""
+        run_dir, manifest = self.report.run_dir, self.report.manifest
         try:
             state = self._state()
         except JournalError as wrong:
-            raise EvidenceError(str(wrong), subject=self.report.run_dir.name) from None
+            raise EvidenceError(str(wrong), subject=run_dir.name) from None
+        said = state.closing["data"] if state.closing else {}
         if EXIT[state.verdict] != 0:
-            said = state.closing["data"] if state.closing else {}
             raise Stopped(
                 f"closed {state.verdict}: {said.get('message', said.get('reason', ''))}",
-                subject=self.report.run_dir.name,
+                subject=run_dir.name,
                 remedy=str(said.get("next", "")),
                 code=str(said.get("code", "died")),
             )
         if self.report.unsealed:
             raise EvidenceError(
                 f"no evidence: {self.report.unsealed}",
-                subject=self.report.run_dir.name,
-                remedy=f"`gpurunbook seal {self.report.run_dir}` tries again.",
+                subject=run_dir.name,
+                remedy=f"`gpurunbook seal {run_dir}` tries again.",
                 code="unsealed",
+            )
+        if manifest.get("evidence") != "sealed" or EXIT[Verdict(manifest["verdict"])] != 0:
+            raise EvidenceError(
+                f"the evidence is {manifest.get('evidence')}, the verdict {manifest['verdict']}",
+                subject=run_dir.name,
+                remedy=f"{run_dir / 'verdict.json'} says why.",
+                code=str(manifest.get("evidence")),
             )
 
 

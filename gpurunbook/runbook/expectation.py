@@ -40,6 +40,7 @@ class Expectation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     step: str = ""
     mutations: int = 0
     left_behind: tuple[str, ...] = ()
+    evidence: Literal["sealed", "withheld"] = "sealed"
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,78 @@
+"""`gpurunbook lab`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from gpurunbook.cli.run import given_options, make
+
+
+@click.command(
+    context_settings={"help_option_names": ["-h", "--help"], "ignore_unknown_options": True},
+    options_metavar="[RUNBOOK] [OPTIONS]",
+)
+@given_options
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[JUPYTER OPTIONS]...")
+def lab(
+    files: tuple[Path, ...],
+    sets: tuple[str, ...],
+    cluster: str,
+    out: Path | None,
+    run_id: str,
+    words: tuple[str, ...],
+) -> None:
+    """Open JupyterLab; with RUNBOOK, on a new working copy of it.
+
+    What is not known here is passed on to `jupyter lab`, such as --no-browser. The sources in runbooks/ cannot be
+    saved there.
+    """
+    from gpurunbook.runbook import workspace
+    from gpurunbook.runbook.steps import names
+
+    home = workspace.find_home()
+    copy = None
+    runbook = next((word for word in words if word in names() or not word.startswith("-")), "")
+    if runbook:
+        copy = make(runbook, files, sets, cluster, out, run_id)
+        click.echo(f"working copy: {copy}", err=True)
+    elif files or sets or cluster or run_id:
+        raise click.UsageError("parameters need a runbook")
+    root = home if copy is None or copy.is_relative_to(home) else copy.parent.parent
+    os.environ.pop("GPURUNBOOK_RUN_DIR", None)
+    os.environ["GPURUNBOOK_HOME"] = str(home)
+    sys.stderr.flush()
+    jupyter = tuple(word for word in words if word != runbook)
+    os.execv(sys.executable, command(root, copy, jupyter))  # noqa: S606
+
+
+def command(root: Path, copy: Path | None, jupyter: tuple[str, ...]) -> list[str]:
+    """Writes nothing. The command that starts JupyterLab of this Python on the root folder."""
+    return [
+        sys.executable,
+        "-m",
+        "jupyterlab",
+        *([str(copy)] if copy else []),
+        f"--ServerApp.root_dir={root}",
+        "--FileContentsManager.pre_save_hook=gpurunbook.cli.lab.keep_sources",
+        *jupyter,
+    ]
+
+
+def keep_sources(model: dict[str, Any], path: str, contents_manager: Any, **_: Any) -> None:
+    """Writes nothing. Lets JupyterLab refuse to save a source notebook: runs are made on copies.
+
+    A file mode would not do: root writes whatever the mode, and a checkout must stay editable.
+    """
+    from tornado.web import HTTPError
+
+    target = (Path(contents_manager.root_dir) / path.strip("/")).resolve()
+    if target.is_relative_to(Path(os.environ["GPURUNBOOK_HOME"]) / "runbooks") and model.get("type") != "directory":
+        raise HTTPError(
+            403,
+            f"{target.name} is a source and stays as it is: `gpurunbook new {target.stem}` makes a copy to work on",
+        )
