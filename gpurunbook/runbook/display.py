@@ -6,7 +6,7 @@ and escaped, and a cell stays within 64 KB.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from gpurunbook.declared.book import Runbook
@@ -64,11 +64,7 @@ def bundle(view: View, *, file: str = "", budget: int = VIEW_BUDGET) -> Bundle:
 
 def show(*views: View, file: str = "") -> None:
     """Displays the views in the cell, all of them together within the budget of a cell's views."""
-    left = VIEW_BUDGET
-    for at, view in enumerate(views):
-        made = bundle(view, file=file, budget=left // (len(views) - at))
-        left -= size(made)
-        put(made)
+    _show([(view, file) for view in views])
 
 
 def start(state: State, book: Runbook, *, resumed: bool) -> None:
@@ -94,11 +90,14 @@ def judged(title: str, judgement: Judgement, record: Mapping[str, Any]) -> None:
     record: the journal's `judged` data of the step.
     """
     bad = [finding for finding in judgement.findings if finding.status is not Status.PASS]
-    count = len(judgement.findings)
-    put(cards.state_line(title, str(record["status"]), detail=f"{count} findings, {len(bad)} not good"))
-    kept = sorted(name for name in record.get("files", {}) if name.startswith("after/"))
-    findings = [_findings(bad)] if bad else []
-    show(*findings, *judgement.views, file=kept[0] if kept else "findings.json")
+    put(
+        cards.state_line(
+            title, str(record["status"]), detail=f"findings: {len(judgement.findings)}, not good: {len(bad)}"
+        )
+    )
+    kept = [name for name in record.get("files", {}) if name.startswith("after/")]
+    file = kept[0] if len(kept) == 1 else "after/ of the run folder" if kept else ""
+    _show([(_findings(bad), "findings.json")] * bool(bad) + [(view, file) for view in judgement.views])
 
 
 def state_line(state: State, book: Runbook) -> None:
@@ -145,6 +144,14 @@ def install_error_card(shell: Any, *, resume: str = "") -> None:
     # The one place through which IPython tells every error of a cell; SystemExit never reaches set_custom_exc
     # (IPython/core/interactiveshell.py, run_code).
     shell._showtraceback = tell
+
+
+def _show(views: Sequence[tuple[View, str]]) -> None:
+    left = VIEW_BUDGET
+    for at, (view, file) in enumerate(views):
+        made = bundle(view, file=file, budget=left // (len(views) - at))
+        left -= size(made)
+        put(made)
 
 
 def _left(error: SystemExit) -> GateError:

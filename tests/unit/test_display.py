@@ -502,7 +502,7 @@ def test_a_judgement_shows_status_bad_findings_and_views(shown):
     many = Table("All", ("pod",), [("p",)] * 60)
     display.judged("Judge images", Judgement(findings, views=(many,)), record)
     line, bad, view = shown
-    assert "✗ fail · Judge images · 2 findings, 1 not good" in line["text/plain"]
+    assert "✗ fail · Judge images · findings: 2, not good: 1" in line["text/plain"]
     assert Page(bad["text/html"]).all("rb-col-remedy") == ["pin it"]
     assert Page(bad["text/html"]).all("rb-col-subject") == ["ns/pod/<b>"]
     assert "first 50 of 60, all in after/inventory.json" in view["text/plain"]
