@@ -10,7 +10,6 @@ import click
 
 COMMANDS = {
     "lint": ("gpurunbook.cli.lint:lint", "Judge the form of runbook notebooks; repair what is form only."),
-    "lint": ("gpurunbook.cli.lint:lint", "Judge the form of runbook notebooks; repair what is form only."),
     "audit": ("gpurunbook.cli.audit:audit", "Judge the images that run in the GPU namespaces."),
     "holders": ("gpurunbook.cli.holders:holders", "Say who holds the GPUs of a node, each with reasons."),
     "gate": ("gpurunbook.cli.gate:gate", "Judge signatures, SBOMs, scans and dispositions of images."),
