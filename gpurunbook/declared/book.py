@@ -39,12 +39,12 @@ class Permission:
 class Stands:
     """What must stand from one step on until the run closes, such as a cordon.
 
-    since: the step after which it must; again: from the parameters, the change that makes it again (without
-    mutations while it stands); recheck: what is judged anew once it was made again.
+    since: the step after which it must; again: from the parameters and the run id, the change that makes it again
+    (without mutations while it stands); recheck: what is judged anew once it was made again.
     """
 
     since: str
-    again: Callable[[Any], Change]
+    again: Callable[[Any, str], Change]
     recheck: Callable[[Any], Check]
 
 

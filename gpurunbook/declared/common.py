@@ -28,4 +28,5 @@ class Changing(Common, frozen=True, kw_only=True, forbid_unknown_fields=True):
     apply: Annotated[bool, described("False: dry run, nothing is written; True: change the cluster")] = False
     plan: Annotated[str, described("plan digest that the dry run ended with; apply needs it")] = ""
     approval: Annotated[str, described("approval file; empty: approval.json beside the plan")] = ""
+    take_over: Annotated[str, described("run whose lease is taken, because it died; named on purpose")] = ""
     break_glass: Annotated[bool, described("apply without approval where the site allows it; red everywhere")] = False

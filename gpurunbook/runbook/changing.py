@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,9 @@ from gpurunbook.runbook import approval, lease, plans
 from gpurunbook.runbook.ledger import Ledger
 from gpurunbook.runbook.site import Site
 from gpurunbook.sources.door import Door, Outcome
+
+
+_CHANGE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/#-]{0,63}")
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,13 @@ def authorise(run: Ledger, site: Site, uid: str) -> Authority:
                 remedy="The end of the dry run shows the lines to paste.",
                 code=f"{field.replace('_', '-')}-missing",
             )
+    if not _CHANGE_ID.fullmatch(p.change_id):
+        raise GateError(
+            f"{p.change_id!r:.80} is no change id: wanted letters, digits and ._:/#- (at most 64)",
+            subject="parameter 'change_id'",
+            remedy="It is written into annotations and approvals as it stands.",
+            code="change-id-malformed",
+        )
     if not run.state.start["operator"]["name"]:
         raise GateError(
             "the API server does not say who the operator is (no SelfSubjectReview)",
@@ -249,34 +260,44 @@ def left_behind(run: Ledger) -> list[str]:
 
 
 def take_lease(run: Ledger, door: Door, site: Site) -> None:
-    """Creates the Lease of the run's target, unless it has it. Raises GateError `lease-held` when another run does."""
+    """Takes the Lease of the run's target, unless it has it: creates it, or takes it over from the run that is named.
+
+    Raises GateError `lease-held` when another run holds it.
+    """
     target = _target(run)
     if not target:
         return
+    namespace = site.lease_namespace
+    found = _lease(run, namespace, target)
+    holder = str((found.get("spec") or {}).get("holderIdentity") or "") if found else ""
+    mutation = lease.acquire(namespace, target)
+    if found and holder and holder == run.parameters.take_over:
+        mutation = lease.take_over(namespace, target, str(found["metadata"]["uid"]), holder)
     try:
-        door.send("lease", lease.acquire(site.lease_namespace, target), words(run, "lease"))
+        door.send("lease", mutation, words(run, "lease"))
     except Drifted as wrong:
-        found = run.cluster.object(f"{lease.collection(site.lease_namespace)}/{lease.name(target)}")
+        found = _lease(run, namespace, target) or {}
         spec = found.get("spec") or {}
         raise GateError(
-            f"another run holds it: {spec.get('holderIdentity')} since {spec.get('acquireTime')}",
-            subject=f"lease {site.lease_namespace}/{lease.name(target)}",
-            remedy="Wait until that run closes; if it died, resume or abort it: `gpurunbook leftovers`.",
+            f"run {spec.get('holderIdentity')} holds it since {spec.get('acquireTime')}",
+            subject=f"lease {namespace}/{lease.name(target)}",
+            remedy="Wait until that run closes. If it died, resume it, or name it in parameter take_over.",
             code="lease-held",
         ) from wrong
+
+
+def _lease(run: Ledger, namespace: str, target: str) -> dict[str, Any] | None:
+    try:
+        return run.cluster.object(f"{lease.collection(namespace)}/{lease.name(target)}")
+    except NotFound:
+        return None
 
 
 def return_lease(run: Ledger, door: Door, site: Site) -> None:
     """Deletes the Lease that this run holds, if it holds one."""
     target = _target(run)
-    path = f"{lease.collection(site.lease_namespace)}/{lease.name(target)}"
-    if not target:
-        return
-    try:
-        found = run.cluster.object(path)
-    except NotFound:
-        return
-    if (found.get("spec") or {}).get("holderIdentity") == run.id:
+    found = _lease(run, site.lease_namespace, target) if target else None
+    if found and (found.get("spec") or {}).get("holderIdentity") == run.id:
         uid = str(found["metadata"]["uid"])
         door.send("lease", lease.give_back(site.lease_namespace, target, uid), words(run, "lease"))
 

@@ -43,7 +43,7 @@ class Guard:
         stands = self._run.book.stands
         if stands is None or not self._active():
             return {}
-        return {_MARK + name: need for name, need in stands.again(self._run.parameters).needs.items()}
+        return {_MARK + name: need for name, need in stands.again(self._run.parameters, self._run.id).needs.items()}
 
     def look(self, seen: Mapping[str, Observed]) -> None:
         """Makes again what is seen to be lost. seen: the needs named above; unread ones are left to the next look."""
@@ -51,14 +51,14 @@ class Guard:
         stands = self._run.book.stands
         if stands is None or not own or any(value.problem for value in own.values()):
             return
-        self._judge(stands.again(self._run.parameters).plan(own), self._run.state.open_step)
+        self._judge(stands.again(self._run.parameters, self._run.id).plan(own), self._run.state.open_step)
 
     def stand(self, step: str) -> None:
         """Reads afresh whether it stands, and makes it again when it does not. Raises as `look`."""
         stands = self._run.book.stands
         if stands is None or not self._active() or step == stands.since:
             return
-        change = stands.again(self._run.parameters)
+        change = stands.again(self._run.parameters, self._run.id)
         seen, _ = self._run.observe(change.needs, change.follow)
         self._judge(change.plan(seen), step)
 

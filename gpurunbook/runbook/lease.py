@@ -46,6 +46,23 @@ def acquire(namespace: str, target: str) -> Mutation:
     )
 
 
+def take_over(namespace: str, target: str, uid: str, holder: str) -> Mutation:
+    """Writes nothing. The mutation that takes the lease from one named run, and from no other."""
+    path = f"{collection(namespace)}/{name(target)}"
+    return Mutation(
+        name="lease",
+        verb="patch",
+        patch="merge",
+        target=Target("Lease", name(target), path, namespace, uid),
+        body={
+            "metadata": {"annotations": {RUN: "${run}", "gpurunbook.io/taken-from": holder}},
+            "spec": {"holderIdentity": "${run}", "acquireTime": "${time}"},
+        },
+        judged={"/spec/holderIdentity": holder},
+        goal={"/spec/holderIdentity": "${run}", f"/metadata/annotations/{escape(RUN)}": "${run}"},
+    )
+
+
 def give_back(namespace: str, target: str, uid: str) -> Mutation:
     """Writes nothing. The mutation that deletes this very lease."""
     path = f"{collection(namespace)}/{name(target)}"

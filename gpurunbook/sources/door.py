@@ -40,6 +40,9 @@ _CONTENT = {
     "merge": "application/merge-patch+json",
     "": "application/json",
 }
+_MOMENT = ("time", "head")
+"""Words that differ from one try to the next; the first intent's are kept."""
+
 _METHOD = {"create": "POST", "patch": "PATCH", "delete": "DELETE"}
 
 
@@ -79,11 +82,13 @@ class Door:
         words: values of the placeholders. Raises Drifted with the field diff when the object or a judged field is
         another one, ClusterError when the server refuses or cannot be reached.
         """
+        announced = self._announced(step, mutation)
+        words = {**words, **announced}
         goal = fill(dict(mutation.goal), words)
         before = self._read(mutation)
         why = self._settled(mutation, before, goal)
         if why and self._apply:
-            how = "recovered" if self._intended(step, mutation) else "already"
+            how = "recovered" if announced else "already"
             return self._record(step, mutation, Outcome(how, before, before, why))
         if why:
             return Outcome("already", before, before, why)
@@ -98,6 +103,7 @@ class Door:
                 "mutation": digest(canonical(mutation.as_json())),
                 "target": mutation.as_json()["target"],
                 "resource_version": _version(before),
+                "words": {name: words[name] for name in _MOMENT},
             },
         )
         return self._record(step, mutation, self._apply_until_settled(mutation, before, goal, words))
@@ -215,15 +221,13 @@ class Door:
                 remedy="Find who changed it, then make a new dry run.",
             )
 
-    def _intended(self, step: str, mutation: Mutation) -> bool:
-        """Whether this run announced the mutation without having recorded its result."""
-        last = [
-            record["event"]
-            for record in self._journal.records
-            if record["event"] in {"intent", "result"}
-            and (record["data"]["step"], record["data"]["name"]) == (step, mutation.name)
-        ]
-        return bool(last) and last[-1] == "intent"
+    def _announced(self, step: str, mutation: Mutation) -> dict[str, str]:
+        """The words of an intent of this run whose result is not recorded; a second try must send the same."""
+        for record in reversed(self._journal.records):
+            data = record["data"]
+            if record["event"] in {"intent", "result"} and (data["step"], data["name"]) == (step, mutation.name):
+                return dict(data["words"]) if record["event"] == "intent" else {}
+        return {}
 
     def _record(self, step: str, mutation: Mutation, outcome: Outcome) -> Outcome:
         self._journal.append(
