@@ -19,7 +19,6 @@ from gpurunbook.runbook.ledger import Ledger
 from gpurunbook.runbook.site import Site
 from gpurunbook.sources.door import Door, Outcome
 
-
 _CHANGE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/#-]{0,63}")
 
 
