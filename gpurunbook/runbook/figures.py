@@ -57,6 +57,7 @@ def plotly(figure: Figure) -> dict[str, Any]:
             "x": [_number(value) for value in values],
             "text": [str(spoken(value)) for value in values],
             "textposition": "auto",
+            "textangle": 0,
             "marker": {"color": PALETTE[i % len(PALETTE)], "pattern": {"shape": _HATCH[i % len(_HATCH)]}},
         }
         for i, (name, values) in enumerate(figure.series.items())
@@ -66,7 +67,8 @@ def plotly(figure: Figure) -> dict[str, Any]:
         "barmode": "stack",
         "showlegend": len(data) > 1,
         "legend": {"traceorder": "normal"},
-        "height": 160 + 28 * len(figure.labels),
+        "height": 140 + 32 * len(figure.labels),
+        "margin": {"t": 48, "b": 56},
         "xaxis": {"title": {"text": _label(figure.unit or "number")}, "rangemode": "tozero"},
         "yaxis": {"type": "category", "autorange": "reversed", "automargin": True},
         "meta": {"gpurunbook": "figure"},

@@ -18,6 +18,8 @@ from gpurunbook.runbook.marks import PALETTE, badge, plain, slug
 ROWS = 50
 """Rows shown; the whole table is a file of the run."""
 
+_WORD = 50
+
 Cell = str | int | float | bool | None
 
 
@@ -93,8 +95,11 @@ def _row(table: Table, row: Sequence[Cell], tops: dict[int, float], chars: int) 
             inner = badge(harmless(spoken(value), chars))
         else:
             inner = f'<span class="rb-value">{escaped(spoken(value), chars)}</span>'
+        if isinstance(value, str) and len(value) > _WORD:
+            # A name without blanks would push the columns behind it out of sight.
+            inner = f'<div class="rb-long" style="max-width:420px;word-wrap:break-word">{inner}</div>'
         if i in tops:
-            inner += bar(amount(value) / tops[i] if tops[i] else 0.0)
+            inner += f'<div style="width:120px">{bar(amount(value) / tops[i] if tops[i] else 0.0)}</div>'
         cells.append(f'<td class="rb-col-{slug(name)}" style="text-align:left">{inner}</td>')
     return f'<tr class="rb-row">{"".join(cells)}</tr>'
 

@@ -92,7 +92,9 @@ def figure(**more) -> Figure:
 def every_html() -> list[str]:
     bad = "<b>&\x1b\u202e"
     return [
-        display.bundle(table([(bad, "fail", 3), ("b", "odd", None)], note=bad, total=99), file=bad)["text/html"],
+        display.bundle(
+            table([(bad, "fail", 3), ("w" * 90, "pass", 1), ("b", "odd", None)], note=bad, total=99), file=bad
+        )["text/html"],
         display.bundle(figure(title=bad, labels=[bad, bad]))["text/html"],
         display.bundle(Table("wide", [bad] * 2000, []))["text/html"],
         cards.state_line(bad, "pass", detail=bad, next_action=bad)["text/html"],
@@ -341,6 +343,8 @@ STYLES = {
     "color": r"#[0-9a-f]{6}",
     "padding": r"[0-9]+px( [0-9]+px)?",
     "border-left": r"[0-9]+px solid #[0-9a-f]{6}",
+    "max-width": r"[0-9]+px",
+    "word-wrap": "break-word",
     "width": r"[0-9]+(\.[0-9])?(%|px)",
     "height": r"[0-9]+px",
     "font-size": r"[0-9]+px",
