@@ -127,7 +127,7 @@ class Notebook(NotebookExecutionManager):  # type: ignore[misc]
         self.cell_exception(cell)
         cell.metadata.papermill["status"] = self.FAILED
         if show and cell.cell_type == "code":
-            lines = [f"{ending.name}: {ending.reason}", "Written by the driver: the kernel could not say it."]
+            lines = [f"{ending.name}: {ending.reason}", "Written by the driver, not by the kernel."]
             cell.outputs.append(
                 nbformat.v4.new_output("error", ename=ending.name, evalue=ending.reason, traceback=lines)
             )
@@ -222,13 +222,11 @@ class Client(PapermillNotebookClient):  # type: ignore[misc]
                 self.nb_man.cell_start(cell, index)
                 await self._cell(cell, index)
             except CellExecutionError as wrong:
+                # papermill takes SystemExit(0) for success: an error of another name must stand beside it.
                 left = wrong.ename == "SystemExit"
-                return self._ended(
-                    "NotebookLeft" if left else wrong.ename,
-                    f"the cell called sys.exit({wrong.evalue})" if left else wrong.evalue,
-                    index,
-                    show=left,
-                )
+                told = any(o.output_type == "error" and o.ename != "SystemExit" for o in cell.outputs)
+                reason = f"the cell called sys.exit({wrong.evalue})" if left else wrong.evalue
+                return self._ended("NotebookLeft" if left else wrong.ename, reason, index, show=left and not told)
             except DeadKernelError:
                 return self._ended("KernelDied", await self._death(), index, show=True)
             except _Ended as wrong:

@@ -119,22 +119,35 @@ def _check_mapping(node: Any, name: str, inside: str) -> None:
 
 
 def _check(node: Any, name: str, parameter: str) -> None:
+    if isinstance(node, yaml.ScalarNode) and node.style is None:
+        _check_plain(node, name, parameter)
+        return
+    kinds = {yaml.MappingNode: "map", yaml.SequenceNode: "seq", yaml.ScalarNode: "str"}
+    if node.tag != f"tag:yaml.org,2002:{kinds[type(node)]}":
+        raise _tagged(node, name, parameter)
     if isinstance(node, yaml.MappingNode):
         _check_mapping(node, name, parameter)
     elif isinstance(node, yaml.SequenceNode):
         for item in node.value:
             _check(item, name, parameter)
-    elif node.style is None:
-        _check_plain(node, name, parameter)
+
+
+def _subject(node: Any, name: str, parameter: str) -> str:
+    return f"parameter {parameter!r} ({name} line {node.start_mark.line + 1})"
+
+
+def _tagged(node: Any, name: str, parameter: str) -> ParameterError:
+    return ParameterError(
+        f"the tag {node.tag} is not taken here", subject=_subject(node, name, parameter), remedy="Remove the tag."
+    )
 
 
 def _check_plain(node: Any, name: str, parameter: str) -> None:
     old, exact = _reading(_Old, node.value), _reading(_Exact, node.value)
-    subject = f"parameter {parameter!r} ({name} line {node.start_mark.line + 1})"
     if node.tag != _resolved(_Exact(""), node.value):
         if node.tag.endswith(":str"):
             return
-        raise ParameterError("explicit tags are not taken here", subject=subject, remedy="Remove the tag.")
+        raise _tagged(node, name, parameter)
     if type(old) is type(exact) and (old == exact or old != old):
         return
     text = node.value
@@ -145,7 +158,7 @@ def _check_plain(node: Any, name: str, parameter: str) -> None:
         meant += ", or the number without leading zeros, colons, underscores or exponent"
     raise ParameterError(
         f"{text} without quotes means {_spell(old)} to papermill (YAML 1.1) and {_spell(exact)} to others (YAML 1.2)",
-        subject=subject,
+        subject=_subject(node, name, parameter),
         remedy=f"{meant}.",
     )
 

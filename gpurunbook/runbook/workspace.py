@@ -204,15 +204,15 @@ def driver(run_dir: Path) -> Iterator[None]:
     if run_dir in _DRIVEN:
         yield
         return
+    if kernel_alive(run_dir):
+        raise RunInUse(
+            "a kernel works on this run, in JupyterLab or left over from a driver that died a moment ago",
+            subject=run_dir.name,
+            remedy="Close that notebook's kernel, or wait some seconds; or start a run of its own.",
+        )
     keep.hold(run_dir / DRIVER_LOCK)
     _DRIVEN.add(run_dir)
     try:
-        if kernel_alive(run_dir):
-            raise RunInUse(
-                "a kernel works on this run, in JupyterLab or left over from a driver that died a moment ago",
-                subject=run_dir.name,
-                remedy="Close that notebook's kernel, or wait some seconds; or start a run of its own.",
-            )
         yield
     finally:
         _DRIVEN.discard(run_dir)
