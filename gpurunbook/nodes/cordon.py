@@ -11,6 +11,7 @@ gopkg.in/evanphx/json-patch.v4 in the API server answers it; a failed test is 42
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -182,6 +183,23 @@ def cordon(node: Mapping[str, Any], value: str) -> list[Operation]:
         else:
             writes.append({"op": "add", "path": _ANNOTATION_PATH, "value": value})
     return tests + writes
+
+
+def adopt(node: Mapping[str, Any], value: str) -> list[Operation]:
+    """Writes nothing. The JSON patch that makes another run of ours the owner, and makes again what is missing.
+
+    node: freshly read; value: of `ownership`, of the run that goes on. Raises Drifted when no run of ours owns it.
+    """
+    was = owner(node)
+    if was is None:
+        raise Drifted("no run of ours owns a cordon of it", subject=f"Node/{_name(node)}", code="nothing-to-adopt")
+    mine = copy.deepcopy(dict(node))
+    mine["metadata"]["annotations"][ANNOTATION] = value
+    writes = [o for o in cordon(mine, value) if o["op"] != "test"]
+    tests = _tests(node)
+    if any(o["path"] == "/spec/taints" for o in writes):
+        tests.append({"op": "test", "path": "/spec/taints", "value": None})
+    return [*tests, {"op": "replace", "path": _ANNOTATION_PATH, "value": value}, *writes]
 
 
 def release(node: Mapping[str, Any], run: str) -> list[Operation]:

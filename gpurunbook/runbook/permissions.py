@@ -2,31 +2,40 @@
 
 from __future__ import annotations
 
-import re
+import dataclasses
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+import msgspec
 import yaml
 
 from gpurunbook.declared.book import Permission, Runbook
+from gpurunbook.runbook.site import Site
 
 IDENTITY = (Permission("get", "namespaces", name="kube-system"),)
 """Every run names its cluster by the uid of this namespace."""
 
 
-def needed(book: Runbook, chosen: Any) -> list[Permission]:
-    """Writes nothing. The declared permissions with `{parameter}` filled in, one for each entry of a list."""
-    return [*IDENTITY, *(p for declared in book.permissions for p in _filled(declared, chosen))]
+def needed(book: Runbook, chosen: Any, site: Site) -> list[Permission]:
+    """Writes nothing. The declared permissions with `{parameter}` and `{site.field}` filled in.
+
+    A list parameter gives one permission for each of its entries.
+    """
+    words = {**msgspec.structs.asdict(chosen), **{f"site.{k}": v for k, v in msgspec.structs.asdict(site).items()}}
+    return [*IDENTITY, *(p for declared in book.permissions for p in _filled(declared, words))]
 
 
-def _filled(permission: Permission, chosen: Any) -> list[Permission]:
-    found = re.fullmatch(r"\{([a-z_]+)\}", permission.namespace)
-    if found is None:
-        return [permission]
-    value = getattr(chosen, found[1])
-    names = [value] if isinstance(value, str) else value
-    return [Permission(**{**vars(permission), "namespace": name}) for name in names]
+def _filled(permission: Permission, words: Mapping[str, Any]) -> list[Permission]:
+    name = "".join(_values(permission.name, words))
+    return [dataclasses.replace(permission, namespace=n, name=name) for n in _values(permission.namespace, words)]
+
+
+def _values(text: str, words: Mapping[str, Any]) -> list[str]:
+    if not text.startswith("{"):
+        return [text]
+    value = words[text.strip("{}")]
+    return [value] if isinstance(value, str) else list(value)
 
 
 def spell(permission: Permission) -> str:

@@ -278,7 +278,7 @@ class Run(Ledger):
                 )
 
     def _permitted(self, operator: str) -> None:
-        missing = self.cluster.missing(permissions.needed(self.book, self.parameters))
+        missing = self.cluster.missing(permissions.needed(self.book, self.parameters, self.site))
         if missing:
             raise Denied(
                 f"{operator or 'the operator'} may not: {', '.join(map(permissions.spell, missing))}",

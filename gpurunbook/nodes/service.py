@@ -1,0 +1,297 @@
+"""Taking a GPU node out of service and giving it back: the steps of `node_cordon`, of the rules beside this file."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from gpurunbook.findings import Finding, Status, Verdict, worst
+from gpurunbook.nodes import cordon, holders, tolerations
+from gpurunbook.nodes.cordon import ANNOTATION, EFFECT, TAINT
+from gpurunbook.plan import (
+    Change,
+    Check,
+    Judgement,
+    Mutation,
+    Need,
+    Object,
+    Pages,
+    Planned,
+    Progress,
+    Seen,
+    Table,
+    Target,
+    Wait,
+)
+from gpurunbook.pointers import escape
+
+CORDON, RELEASE, ADOPT = "cordon", "release", "adopt"
+NOBODY, MAY_STAY = "nobody", "may-stay"
+
+OWNER = "/metadata/annotations/" + escape(ANNOTATION)
+UNSCHEDULABLE = "/spec/unschedulable"
+
+_SOURCE = "gpurunbook.nodes.service"
+
+
+def _path(node: str) -> str:
+    return f"/api/v1/nodes/{node}"
+
+
+def _finding(node: str, status: Status, code: str, message: str, remedy: str = "") -> Finding:
+    return Finding("service", f"Node/{node}", status, code, message, remedy, _SOURCE)
+
+
+def _unread(node: str, seen: Seen, names: tuple[str, ...]) -> list[Finding]:
+    return [
+        _finding(node, Status.UNKNOWN, f"{name}-unreadable", f"{problem.code}: {problem.message}", "Make it readable.")
+        for name in names
+        if (problem := seen[name].problem)
+    ]
+
+
+# -- checks ----------------------------------------------------------------------------------------------------------
+
+
+def whose(node: str, action: str, run: str, max_out: int) -> Check:
+    """Writes nothing. The check that this run may do the action: whose cordon it is, and how many nodes are out.
+
+    action: `cordon`, `release` or `adopt`; max_out: at most so many GPU nodes out of service, this one included.
+    """
+
+    def judge(seen: Seen) -> Judgement:
+        unread = _unread(node, seen, ("node", "nodes"))
+        if unread:
+            return Judgement(tuple(unread))
+        found = seen["node"].value
+        findings = [_may(found, node, action, run)]
+        if action == CORDON:
+            findings.append(_budget(seen["nodes"].value, node, max_out))
+        return Judgement(tuple(findings), (_marks(found, node, run),), {"state": cordon.standing(found, run).state})
+
+    needs: dict[str, Need] = {"node": Object(_path(node)), "nodes": Pages("/api/v1/nodes")}
+    return Check(f"May this run {action} {node}", needs, judge, Verdict.BLOCKED)
+
+
+def _may(found: Mapping[str, Any], node: str, action: str, run: str) -> Finding:
+    if action == CORDON:
+        return cordon.may_begin(found, run)
+    now = cordon.standing(found, run)
+    if now.owner is not None:
+        text = f"run {now.run} of {now.owner['runbook']} owns the cordon since {now.owner['time']}"
+        return _finding(node, Status.PASS, "cordon-owned", text)
+    if now.state == cordon.NOBODY and action == RELEASE:
+        return _finding(node, Status.PASS, "cordon-released", "the node carries no mark of ours: nothing to release")
+    if now.state == cordon.NOBODY:
+        return _finding(node, Status.FAIL, "nothing-to-adopt", "the node carries no mark of ours", "Cordon it instead.")
+    return dataclasses.replace(cordon.may_begin(found, run), check="service")
+
+
+def _budget(nodes: list[Mapping[str, Any]], node: str, max_out: int) -> Finding:
+    gpu = [n for n in nodes if "nvidia.com/gpu.present" in ((n.get("metadata") or {}).get("labels") or {})]
+    out = sorted(
+        str(n["metadata"]["name"])
+        for n in gpu
+        if (n.get("spec") or {}).get("unschedulable") is True and n["metadata"]["name"] != node
+    )
+    names = ", ".join(out[:10]) or "none"
+    text = f"{len(out)} of {len(gpu)} GPU nodes are out already ({names}), at most {max_out} may be"
+    if len(out) + 1 > max_out:
+        remedy = "Give a node back first, or raise max_out after asking who needs the capacity."
+        return _finding(node, Status.FAIL, "budget-exceeded", text, remedy)
+    return _finding(node, Status.PASS, "within-budget", text)
+
+
+def _marks(found: Mapping[str, Any], node: str, run: str) -> Table:
+    now = cordon.standing(found, run)
+    return Table(
+        f"Marks on {node}",
+        ("mark", "there", "owner"),
+        [
+            ("spec.unschedulable", now.unschedulable, ""),
+            (f"taint {TAINT}:{EFFECT}", now.tainted, ""),
+            (f"annotation {ANNOTATION}", now.owner is not None, now.run or now.garbled),
+        ],
+    )
+
+
+def held(node: str, action: str, policy: str) -> Check:
+    """Writes nothing. Who holds GPUs of the node. `nobody`: a holder blocks; `may-stay`: holders are shown and stay.
+
+    A cordon drives nobody out; to stop harm it may be made over holders. A release demands that there are none, an
+    adoption only shows them. What cannot be read blocks in every case.
+    """
+    check = holders.no_holders(node)
+    if action == ADOPT or (action == CORDON and policy == MAY_STAY):
+        return dataclasses.replace(check, title=f"Who holds a GPU of {node}", judge=_tolerant(check))
+    return check
+
+
+def _tolerant(check: Check) -> Any:
+    def judge(seen: Seen) -> Judgement:
+        found = check.judge(seen)
+        softer = (dataclasses.replace(f, status=Status.WARN) if f.status is Status.FAIL else f for f in found.findings)
+        return dataclasses.replace(found, findings=tuple(softer))
+
+    return judge
+
+
+def returns(node: str, action: str, taint: bool) -> Check:
+    """Writes nothing. Whether DaemonSets that must run on the node come back under our taint; asked for a cordon."""
+    if action == CORDON and taint:
+        return tolerations.daemonsets_return(node)
+    text = "no taint is set by this action"
+    found = _finding(node, Status.PASS, "taint-not-asked", text)
+    if action == CORDON:
+        weaker = "the cordon is made without our taint: whoever uncordons the node lets pods land at once"
+        found = _finding(node, Status.WARN, "taint-off", weaker, "Set `taint` to True once the DaemonSets tolerate it.")
+    return Check("DaemonSets under our taint", {}, lambda _: Judgement((found,)), Verdict.BLOCKED)
+
+
+# -- the change ------------------------------------------------------------------------------------------------------
+
+
+def mark(node: str, action: str, taint: bool, policy: str) -> Change:
+    """Patches one node: makes, lifts or takes over the cordon. A release needs a Ready node that nobody holds.
+
+    Holders are read once more with the node: between a check and a change a pod may have come.
+    """
+
+    def plan(seen: Seen) -> Planned:
+        unread = _unread(node, seen, ("node",))
+        if unread:
+            return Planned(tuple(unread))
+        found = seen["node"].value
+        report = holders.report(node, seen)
+        if action == RELEASE:
+            return _release(found, node, report.verdict)
+        if action == CORDON and policy == NOBODY and report.verdict != holders.NONE:
+            return Planned(holders.judgement(report).findings)
+        return _take(found, node, action, taint)
+
+    return Change(f"{action} {node}", holders.needs(node), plan, Verdict.BLOCKED, holders.follow)
+
+
+def _take(found: Mapping[str, Any], node: str, action: str, taint: bool) -> Planned:
+    value = cordon.ownership(
+        run="${run}",
+        runbook="${runbook}",
+        step="${step}",
+        change="${change_id}",
+        plan="${plan}",
+        head="${head}",
+        time="${time}",
+        tainted=taint,
+    )
+    may = _may(found, node, action, "${run}")
+    if may.status is Status.FAIL:
+        return Planned((may,))
+    body = cordon.cordon(found, value) if action == CORDON else cordon.adopt(found, value)
+    goal = {UNSCHEDULABLE: True, OWNER: value}
+    return Planned((may,), (_patch(found, node, action, body, goal, _inverse(found, node, value, taint)),))
+
+
+def _release(found: Mapping[str, Any], node: str, verdict: str) -> Planned:
+    owner = cordon.standing(found, "").owner
+    may = cordon.may_release(found, str(owner["run"]) if owner else "", verdict)
+    if worst(may) in (Status.FAIL, Status.UNKNOWN) or owner is None:
+        return Planned(may)
+    body = cordon.release(found, str(owner["run"]))
+    return Planned(may, (_patch(found, node, RELEASE, body, {UNSCHEDULABLE: None, OWNER: None}, None),))
+
+
+def _patch(
+    found: Mapping[str, Any], node: str, name: str, body: list[Any], goal: Mapping[str, Any], inverse: Mutation | None
+) -> Mutation:
+    metadata, spec = found.get("metadata") or {}, found.get("spec") or {}
+    judged = {UNSCHEDULABLE: spec.get("unschedulable"), OWNER: (metadata.get("annotations") or {}).get(ANNOTATION)}
+    target = Target("Node", node, _path(node), uid=str(metadata.get("uid") or ""))
+    return Mutation(name, "patch", target, body, "json", judged, goal, inverse)
+
+
+def _inverse(found: Mapping[str, Any], node: str, value: str, taint: bool) -> Mutation:
+    """What undoes it, computed on the node as it will be."""
+    later: dict[str, Any] = copy.deepcopy(dict(found))
+    later.setdefault("metadata", {}).setdefault("annotations", {})[ANNOTATION] = value
+    later["spec"] = {**(later.get("spec") or {}), "unschedulable": True}
+    if taint and not cordon.standing(later, "${run}").tainted:
+        later["spec"]["taints"] = [*(later["spec"].get("taints") or []), cordon.taint()]
+    return _patch(later, node, RELEASE, cordon.release(later, "${run}"), {UNSCHEDULABLE: None, OWNER: None}, None)
+
+
+# -- what must stand, and the wait -----------------------------------------------------------------------------------
+
+
+def keep(node: str, action: str, taint: bool, run: str) -> Change:
+    """Patches the node again where this run's cordon was lost; nothing while it stands, or after a release.
+
+    Reports which pods landed since the cordon was made: every pod that came later and is no DaemonSet's.
+    """
+
+    def plan(seen: Seen) -> Planned:
+        unread = _unread(node, seen, ("node", "pods"))
+        if unread:
+            return Planned(tuple(unread))
+        found = seen["node"].value
+        now = cordon.standing(found, run)
+        if action == RELEASE or now.state == cordon.OURS:
+            return Planned((_finding(node, Status.PASS, "cordon-stands", "all marks of this run stand"),))
+        came = _came(seen["pods"].value, str(now.owner["time"]) if now.owner else "")
+        lost = cordon.lost(found, run, 0, came)
+        when = cordon.remake(now, manager_busy=_busy(found))
+        if when in (cordon.NEVER, cordon.SETTLED):
+            return Planned((lost,))
+        value = cordon.ownership(
+            run=run,
+            runbook="node_cordon",
+            step="${step}",
+            change="${change_id}",
+            plan="${plan}",
+            head="${head}",
+            time="${time}",
+            tainted=taint,
+        )
+        goal: dict[str, Any] = {UNSCHEDULABLE: True}
+        return Planned((lost,), (_patch(found, node, CORDON, cordon.cordon(found, value), goal, None),))
+
+    pods = Pages("/api/v1/pods", None, (("fieldSelector", f"spec.nodeName={node}"),))
+    return Change(f"The cordon of {node} stands", {"node": Object(_path(node)), "pods": pods}, plan, Verdict.FAILED)
+
+
+def _busy(found: Mapping[str, Any]) -> bool:
+    """A manager has paused operands of the node for a change of its own (k8s-cc-manager, k8s-driver-manager)."""
+    labels = (found.get("metadata") or {}).get("labels") or {}
+    return any(k.startswith("nvidia.com/gpu.deploy.") and str(v).startswith("paused-for") for k, v in labels.items())
+
+
+def _came(pods: list[Mapping[str, Any]], since: str) -> list[str]:
+    found = []
+    for pod in pods:
+        metadata = pod.get("metadata") or {}
+        kinds = {owner.get("kind") for owner in metadata.get("ownerReferences") or ()}
+        # creationTimestamp has whole seconds; the cordon's own time has more.
+        if str(metadata.get("creationTimestamp") or "") >= since[:19] and not kinds & {"DaemonSet", "Node"}:
+            found.append(f"{metadata.get('namespace')}/{metadata.get('name')}")
+    return sorted(found)
+
+
+def settled(node: str, action: str, run: str, seconds: float = 120.0) -> Wait:
+    """Writes nothing. Waits until the node shows what the action was for, by watch."""
+
+    def progress(seen: Seen) -> Progress:
+        observed = seen["node"]
+        if observed.problem:
+            return Progress("waiting", (f"node {node} to be readable: {observed.problem.code}",))
+        now = cordon.standing(observed.value, run)
+        if action == RELEASE:
+            lifted = not now.unschedulable and now.owner is None and not now.tainted
+            missing = () if lifted else ("the marks to be gone",)
+            done = _finding(node, Status.PASS, "node-in-service", "the node is schedulable and carries no mark of ours")
+        else:
+            missing = () if now.state == cordon.OURS else (f"all marks of this run (now: {now.state})",)
+            done = _finding(node, Status.PASS, "node-out-of-service", f"all marks of run {run} stand")
+        return Progress("waiting", missing) if missing else Progress("done", (), (done,))
+
+    return Wait(f"{action} of {node} to settle", {"node": Object(_path(node))}, progress, seconds)
