@@ -73,3 +73,10 @@ def flag(holder: Mapping[str, Any], name: str) -> bool:
     if not isinstance(value, bool):
         raise _wrong(name, "true or false")
     return value
+
+
+def at(holder: Any, *path: str) -> Any:
+    """Writes nothing. What stands at the path, of any type; None where a step has no such member."""
+    for name in path:
+        holder = holder.get(name) if isinstance(holder, Mapping) else None
+    return holder

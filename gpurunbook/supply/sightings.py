@@ -1,0 +1,258 @@
+"""Where the tuple's values stand: in Git, in rendered manifests, and in a live cluster. From raw objects.
+
+One sighting is one value in one place. The table of `places` compares them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gpurunbook.errors import InputError
+from gpurunbook.supply import references
+from gpurunbook.supply.members import at
+from gpurunbook.supply.rollouts import Rollouts
+
+CUDA_DRIVER_VERSION = "nvidia.com/cuda.driver-version.full"
+GPU_PRESENT = "nvidia.com/gpu.present"
+HELM_CHART = "helm.sh/chart"
+
+_VARIABLE = re.compile(r"\$\{[^}]*\}|\{\{")
+_OS_SUFFIX = re.compile(r"([0-9]+\.[0-9]+(?:\.[0-9]+)?)-[a-z]+[a-z0-9.]*")
+
+Raw = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Sighting:
+    """One value of one field. where: `kind/namespace/name path`; node: "" where it is bound to none.
+
+    state: "" for a value that counts; `unresolved` for one that only rendering can tell; `pending` and `stale` for
+    what a pod of an earlier revision runs; `rolling` while its roll-out goes on.
+    """
+
+    field: str
+    value: str
+    where: str
+    node: str = ""
+    state: str = ""
+
+
+def named(raw: Raw) -> str:
+    """Writes nothing. `kind/namespace/name`, or `values` for what is no object."""
+    parts = (raw.get("kind"), at(raw, "metadata", "namespace"), at(raw, "metadata", "name"))
+    return "/".join(str(part) for part in parts if part) or "values"
+
+
+def _one(field: str, value: Any, where: str, node: str = "", state: str = "") -> Iterator[Sighting]:
+    if value is None or value == "":
+        return
+    text = str(value)
+    if _VARIABLE.search(text):
+        state = "unresolved"
+    yield Sighting(field, text, where, node, state)
+
+
+def declared(documents: Sequence[Raw]) -> list[Sighting]:
+    """Writes nothing. What Git asks for: HelmRelease, OCIRepository, fleet.yaml, HelmChart, Helm values, upgrade Plan.
+
+    A values document is told by its keys; `global.imageTag` and other image tags lose their leading v for HAMi,
+    whose chart has none.
+    """
+    found: list[Sighting] = []
+    for raw in documents:
+        kind, where = raw.get("kind"), named(raw)
+        if kind == "HelmRelease":
+            found += _release(raw, where, documents)
+        elif kind == "HelmChart" and at(raw, "spec", "chart"):
+            found += _chart(at(raw, "spec", "chart"), at(raw, "spec", "version"), where)
+        elif kind == "Plan":
+            found += _one("rke2", at(raw, "spec", "version"), f"{where} spec.version")
+        elif kind is None and isinstance(raw.get("helm"), Mapping):
+            for helm in (raw["helm"], *_targets(raw)):
+                chart = helm.get("chart") or raw["helm"].get("chart")
+                found += _chart(chart, helm.get("version"), "fleet.yaml helm.version")
+                found += _values(helm.get("values"), "fleet.yaml helm.values")
+        elif kind is None:
+            found += _values(raw, "values")
+    return found
+
+
+def _targets(fleet: Raw) -> Iterator[Raw]:
+    for target in fleet.get("targetCustomizations") or []:
+        if isinstance(at(target, "helm"), Mapping):
+            yield target["helm"]
+
+
+def chart_of(name: Any) -> str:
+    """Writes nothing. The last component of a chart's name or address, without a version in it."""
+    last = str(name or "").rstrip("/").rpartition("/")[2].partition(":")[0]
+    return re.sub(r"-v?[0-9][^/]*\.tgz$", "", last)
+
+
+def _chart(name: Any, version: Any, where: str) -> Iterator[Sighting]:
+    field = {"gpu-operator": "gpuOperator", "hami": "hami"}.get(chart_of(name))
+    if field:
+        yield from _one(field, version, where)
+
+
+def _release(raw: Raw, where: str, documents: Sequence[Raw]) -> Iterator[Sighting]:
+    spec = at(raw, "spec") or {}
+    inner = at(spec, "chart", "spec") or {}
+    yield from _chart(inner.get("chart"), inner.get("version"), f"{where} spec.chart.spec.version")
+    reference = spec.get("chartRef")
+    if isinstance(reference, Mapping):
+        yield from _referred(reference, raw, where, documents)
+    yield from _values(spec.get("values"), f"{where} spec.values")
+
+
+def _referred(reference: Raw, raw: Raw, where: str, documents: Sequence[Raw]) -> Iterator[Sighting]:
+    namespace = reference.get("namespace") or at(raw, "metadata", "namespace")
+    for other in documents:
+        same = other.get("kind") == reference.get("kind") and at(other, "metadata", "name") == reference.get("name")
+        if same and at(other, "metadata", "namespace") in {namespace, None}:
+            tag = at(other, "spec", "ref", "tag") or at(other, "spec", "version")
+            chart = at(other, "spec", "url") or at(other, "spec", "chart")
+            digest = at(other, "spec", "ref", "digest")
+            place = f"{named(other)} for {where}"
+            if tag:
+                yield from _chart(chart, tag, place)
+            elif digest:  # exact, but it says no version
+                yield from (Sighting(s.field, s.value, place, "", "unresolved") for s in _chart(chart, digest, place))
+
+
+def _values(values: Any, where: str) -> Iterator[Sighting]:
+    if not isinstance(values, Mapping):
+        return
+    if isinstance(values.get("driver"), Mapping) or isinstance(values.get("dcgmExporter"), Mapping):
+        yield from _policy(values, where)
+    kube = at(values, "scheduler", "kubeScheduler")
+    image_tag = at(values, "global", "imageTag")
+    if isinstance(kube, Mapping) or image_tag:
+        yield from _one("hamiScheduler", at(kube, "image", "tag"), f"{where} scheduler.kubeScheduler.image.tag")
+        own = [("scheduler", "extender"), ("devicePlugin",), ("devicePlugin", "monitor")]
+        for path in [("global", "imageTag"), *((*part, "image", "tag") for part in own)]:
+            tag = at(values, *path)
+            yield from _one("hami", _without_v(tag), f"{where} {'.'.join(path)}")
+
+
+def _without_v(tag: Any) -> Any:
+    return tag[1:] if isinstance(tag, str) and re.match(r"v[0-9]", tag) else tag
+
+
+def _policy(spec: Raw, where: str) -> Iterator[Sighting]:
+    """Of a ClusterPolicy's spec, or of the chart's values, which have the same fields."""
+    driver = spec.get("driver")
+    if str(at(driver, "useNvidiaDriverCRD")).lower() != "true":
+        yield from _driver(driver, f"{where} driver")
+    yield from _one("toolkit", at(spec, "toolkit", "version"), f"{where} toolkit.version")
+    exporter = at(spec, "dcgmExporter", "version")
+    field = "dcgmExporterDigest" if str(exporter or "").startswith("sha256:") else "dcgmExporter"
+    yield from _one(field, exporter, f"{where} dcgmExporter.version")
+
+
+def _driver(driver: Any, where: str) -> Iterator[Sighting]:
+    version = at(driver, "version")
+    # A precompiled driver is named by its branch, a digest by nothing: neither tells the release.
+    branch = str(at(driver, "usePrecompiled")).lower() == "true" or str(version or "").startswith("sha256:")
+    yield from _one("driver", version, f"{where}.version", "", "unresolved" if branch else "")
+    yield from _one("kernelModuleType", at(driver, "kernelModuleType"), f"{where}.kernelModuleType")
+
+
+def _containers(spec: Any) -> list[Raw]:
+    return [item for item in at(spec, "containers") or [] if isinstance(item, Mapping)]
+
+
+def _images(spec: Any, where: str, node: str = "", state: str = "") -> Iterator[Sighting]:
+    """What the regular containers of a pod spec run. Init containers borrow images of other operands."""
+    parsed = []
+    for container in _containers(spec):
+        try:
+            parsed.append((references.parse(str(container.get("image") or "")), container.get("name")))
+        except InputError:
+            continue
+    hami = any(reference.name == "hami" for reference, _ in parsed)
+    for reference, name in parsed:
+        place = f"{where} container {name}"
+        if reference.name == "driver":
+            full = _OS_SUFFIX.fullmatch(reference.tag)
+            yield from _one("driver", full[1] if full else None, place, node, state)
+        elif reference.name == "container-toolkit":
+            yield from _one("toolkit", reference.tag, place, node, state)
+        elif reference.name == "dcgm-exporter":
+            yield from _one("dcgmExporter", reference.tag, place, node, state)
+        elif reference.name == "gpu-operator":
+            yield from _one("gpuOperator", reference.tag, place, node, state)
+        elif reference.name == "hami":
+            yield from _one("hami", _without_v(reference.tag), place, node, state)
+        elif reference.name == "kube-scheduler" and hami:  # not the control plane's own
+            yield from _one("hamiScheduler", reference.tag, place, node, state)
+
+
+def rendered(objects: Iterable[Raw]) -> list[Sighting]:
+    """Writes nothing. What would be applied: ClusterPolicy, NVIDIADriver, chart labels, images of workloads."""
+    found: list[Sighting] = []
+    for raw in objects:
+        kind, where = raw.get("kind"), named(raw)
+        if kind == "ClusterPolicy":
+            found += _policy(at(raw, "spec") or {}, f"{where} spec")
+        elif kind == "NVIDIADriver":
+            found += _driver(at(raw, "spec"), f"{where} spec")
+        label = at(raw, "metadata", "labels", HELM_CHART)
+        for chart, field in (("gpu-operator-", "gpuOperator"), ("hami-", "hami")):
+            if isinstance(label, str) and re.fullmatch(rf"{chart}v?[0-9].*", label):
+                # A label cannot hold a +, so Helm writes _ for it.
+                found += _one(field, label.removeprefix(chart).replace("_", "+"), f"{where} label {HELM_CHART}")
+        if kind in {"Deployment", "DaemonSet", "StatefulSet"}:
+            found += _images(at(raw, "spec", "template", "spec"), where)
+    return found
+
+
+def live(objects: Sequence[Raw]) -> list[Sighting]:
+    """Writes nothing. What runs: HelmRelease status, ClusterPolicy, NVIDIADriver, workloads, pods, nodes.
+
+    Objects of an API list carry no kind; give each its `kind`. Pods that have ended say nothing.
+    """
+    found = rendered([raw for raw in objects if raw.get("kind") != "HelmRelease"])
+    rollouts = Rollouts(objects)
+    gpu_nodes = [raw for raw in objects if raw.get("kind") == "Node" and _has_gpu(raw)]
+    for raw in objects:
+        kind, where = raw.get("kind"), named(raw)
+        if kind == "HelmRelease":
+            history = at(raw, "status", "history")
+            latest = history[0] if isinstance(history, list) and history else {}
+            chart = at(latest, "chartName") or at(raw, "spec", "chart", "spec", "chart")
+            found += _chart(chart, at(latest, "chartVersion"), f"{where} status.history[0]")
+        elif kind == "Node":
+            found += _node(raw, where, kernel=not gpu_nodes or raw in gpu_nodes)
+        elif kind == "Pod" and at(raw, "status", "phase") not in {"Succeeded", "Failed"}:
+            node = at(raw, "spec", "nodeName") or ""
+            state = rollouts.state(raw)
+            found += _images(at(raw, "spec"), where, node, state)
+            found += _exporter_digest(raw, where, node, state)
+    return found
+
+
+def _has_gpu(node: Raw) -> bool:
+    return bool(at(node, "metadata", "labels", GPU_PRESENT) == "true")
+
+
+def _node(node: Raw, where: str, *, kernel: bool) -> Iterator[Sighting]:
+    name = str(at(node, "metadata", "name"))
+    info = at(node, "status", "nodeInfo")
+    if kernel:
+        yield from _one("kernel", at(info, "kernelVersion"), f"{where} nodeInfo.kernelVersion", name)
+    yield from _one("rke2", at(info, "kubeletVersion"), f"{where} nodeInfo.kubeletVersion", name)
+    label = at(node, "metadata", "labels", CUDA_DRIVER_VERSION)
+    yield from _one("driver", label, f"{where} label {CUDA_DRIVER_VERSION}", name)
+
+
+def _exporter_digest(pod: Raw, where: str, node: str, state: str) -> Iterator[Sighting]:
+    exporters = {c.get("name") for c in _containers(at(pod, "spec")) if "/dcgm-exporter" in str(c.get("image"))}
+    for status in at(pod, "status", "containerStatuses") or []:
+        image_id = str(at(status, "imageID") or "")
+        if at(status, "name") in exporters and "@" in image_id:
+            place = f"{where} container {status['name']} imageID"
+            yield from _one("dcgmExporterDigest", image_id.rpartition("@")[2], place, node, state)
