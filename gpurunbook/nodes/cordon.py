@@ -273,10 +273,11 @@ def may_begin(node: Mapping[str, Any], run: str) -> Finding:
     return _finding(name, Status.FAIL, "cordon-of-another", _whose(now), _take(now, name))
 
 
-def lost(node: Mapping[str, Any], run: str, seconds: float, landed: Iterable[str]) -> Finding:
+def lost(node: Mapping[str, Any], run: str, seconds: float | None, landed: Iterable[str]) -> Finding:
     """Writes nothing. The report of a cordon of this run that is not whole.
 
-    seconds: since it was last seen whole; landed: `namespace/name` of pods that came to the node in that time.
+    seconds: since it was last seen whole, None or 0 when nobody measured; landed: `namespace/name` of pods that came
+    to the node in that time.
     """
     now, pods = standing(node, run), sorted(landed)
     what = _whose(now) if now.state == ANOTHER else _lost(now)
@@ -285,7 +286,8 @@ def lost(node: Mapping[str, Any], run: str, seconds: float, landed: Iterable[str
     if now.state == ANOTHER:
         remedy = "Somebody else took the node: talk to them; it is not made again."
     status = Status.FAIL if now.state == ANOTHER else Status.WARN
-    return _finding(_name(node), status, "cordon-lost", f"{what}; last seen whole {seconds:.0f} s ago; {came}", remedy)
+    since = f"last seen whole {seconds:.0f} s ago; " if seconds else ""
+    return _finding(_name(node), status, "cordon-lost", f"{what}; {since}{came}", remedy)
 
 
 def landed(before: Iterable[str], after: Iterable[Mapping[str, Any]]) -> list[str]:

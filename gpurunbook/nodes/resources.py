@@ -47,6 +47,17 @@ def positive(quantity: Any) -> bool:
     return found[1] != "-" and any(c in "123456789" for c in found[2])
 
 
+def whole(quantity: Any) -> int:
+    """Writes nothing. A quantity as a whole number: the API server writes 1000 as `1k`. Raises ValueError otherwise."""
+    found = re.fullmatch(r"([0-9]+)(k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?", str(quantity))
+    if found is None:
+        raise ValueError(f"quantity {str(quantity)[:40]!r} is no whole number")
+    suffix = found[2] or ""
+    base = 1024 if suffix.endswith("i") else 1000
+    power = " KMGTPE".index(suffix[0].upper()) if suffix else 0
+    return int(found[1]) * int(base**power)
+
+
 def gpus(quantities: Mapping[str, Any] | None, more: Iterable[str] = ()) -> list[str]:
     """Writes nothing. The names of GPU resources with a positive quantity, sorted."""
     return sorted(name for name, q in (quantities or {}).items() if is_gpu(name, more) and positive(q))

@@ -81,9 +81,9 @@ def apply(target: dict[str, Any], patch: list[dict[str, Any]]) -> dict[str, Any]
         elif operation["op"] == "test":
             if place.get(last) != operation["value"]:
                 raise TestFailed(operation)
-        elif operation["op"] == "add":
+        elif operation["op"] == "add" or (operation["op"] == "replace" and last in place):
             place[last] = operation["value"]
-        elif last in place:
+        elif operation["op"] == "remove" and last in place:
             del place[last]
         else:
             raise TestFailed(operation)
@@ -370,6 +370,34 @@ def test_drift_looks_at_our_marks_and_the_uid_only() -> None:
         assert rules.judged(other) != one
 
 
+ADOPTED = MINE.replace('"r1"', '"r3"')
+
+
+@pytest.mark.parametrize("marks", [m for m in STATES if m[2] in (MINE, THEIRS)])
+def test_adopting_makes_another_run_the_owner_and_the_cordon_whole(marks: tuple[bool, bool, str | None]) -> None:
+    before = marked(*marks)
+    after = apply(before, rules.adopt(before, ADOPTED))
+    assert rules.standing(after, "r3").state == "ours"
+    assert FOREIGN_TAINT in after["spec"]["taints"]
+    stolen = marked(*marks[:2], MINE.replace('"r1"', '"r4"'))
+    with pytest.raises(TestFailed):
+        apply(stolen, rules.adopt(before, ADOPTED))
+
+
+def test_adopting_a_lost_cordon_does_not_replace_a_taint_list_that_appears() -> None:
+    patch = rules.adopt(node(annotation=MINE), ADOPTED)
+    assert rules.standing(apply(node(annotation=MINE), patch), "r3").state == "ours"
+    with pytest.raises(TestFailed):
+        apply(node(taints=[FOREIGN_TAINT], annotation=MINE), patch)
+
+
+@pytest.mark.parametrize("marks", [m for m in STATES if m[2] is None])
+def test_what_no_run_of_ours_owns_cannot_be_adopted(marks: tuple[bool, bool, str | None]) -> None:
+    with pytest.raises(Drifted) as raised:
+        rules.adopt(marked(*marks), ADOPTED)
+    assert raised.value.code == "nothing-to-adopt"
+
+
 # -- lost ------------------------------------------------------------------------------------------------------------
 
 
@@ -397,6 +425,11 @@ def test_a_lost_cordon_says_how_long_and_who_came() -> None:
     assert "12 s" in found.message
     assert "t/a, t/b" in found.message
     assert "our taint still stands" in found.message
+
+
+def test_a_time_that_nobody_measured_is_not_told() -> None:
+    for unmeasured in (None, 0):
+        assert "ago" not in rules.lost(node(annotation=MINE), "r1", unmeasured, []).message
 
 
 def test_a_cordon_that_was_taken_over_is_no_lost_one() -> None:
