@@ -17,6 +17,12 @@ COMMANDS = {
     "new": ("gpurunbook.cli.run:new", "Make a run folder with a working copy of a runbook."),
     "lab": ("gpurunbook.cli.lab:lab", "Open JupyterLab on a new working copy of a runbook."),
     "doctor": ("gpurunbook.cli.doctor:doctor", "Say whether runbooks can run here, and what to do."),
+    "approve": ("gpurunbook.cli.changes:approve", "Sign the plan of a dry run."),
+    "leftovers": ("gpurunbook.cli.changes:leftovers", "List what runs have left in a cluster."),
+    "release": ("gpurunbook.cli.changes:release", "Give a node back that a run of ours cordoned."),
+    "adopt": ("gpurunbook.cli.changes:adopt", "Go on for a run that died, from the cluster's own marks."),
+    "abort": ("gpurunbook.cli.changes:abort", "Undo what a run left in the cluster."),
+    "resume": ("gpurunbook.cli.changes:resume", "Go on with a run of this machine, with its own parameters."),
     "qualify": ("gpurunbook.cli.qualify:qualify", "Judge an upgrade request by its qualification record."),
 }
 """Name → where the click command stands, and its one line in `--help`."""

@@ -1,0 +1,173 @@
+"""Commands around changes: approve, leftovers, release, adopt, abort, resume."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gpurunbook.cli.run import given_options
+
+if TYPE_CHECKING:
+    from gpurunbook.nodes.leftovers import Leftover
+    from gpurunbook.plan import Problem
+
+_HELP = {"help_option_names": ["-h", "--help"]}
+_UNITS = {"m": 60, "h": 3600, "d": 86400}
+
+
+@click.command(context_settings=_HELP)
+@click.argument("plan", type=click.Path(exists=True, path_type=Path))
+@click.option("--key", required=True, type=click.Path(path_type=Path), help="Private ssh key, or the .pub of an agent.")
+@click.option("--change-id", required=True, help="Change ticket that is approved.")
+@click.option("--expires", default="4h", show_default=True, help="30m, 4h, 2d, or an RFC 3339 time in UTC.")
+def approve(plan: Path, key: Path, change_id: str, expires: str) -> int:
+    """Sign the plan of a dry run: its plan.json, or its run folder.
+
+    Writes approval.json and its signature beside the plan. Read the plan first: what you sign is its digest.
+    """
+    from gpurunbook.errors import InputError
+    from gpurunbook.journal import canonical, digest
+    from gpurunbook.runbook import approval, plans
+
+    path = plan / plans.NAME if plan.is_dir() else plan
+    try:
+        document = json.loads(path.read_bytes())
+        told = [f"{s['step']}: {m['verb']} {m['target']['kind']} {m['target']['name']}" for s, m in _entries(document)]
+    except (OSError, ValueError, KeyError, TypeError) as wrong:
+        raise InputError(f"not the plan of a dry run: {wrong}", subject=str(path)) from None
+    wanted = digest(canonical(document))
+    until = _until(expires, datetime.now(UTC))
+    made = approval.approve(path.parent, change_id=change_id, expires=until, plan=wanted, key=key)
+    for line in (f"plan {wanted}", f"cluster {document.get('cluster')}", *told, f"until {until:%Y-%m-%dT%H:%M:%SZ}"):
+        click.echo(line)
+    click.echo(str(made))
+    return 0
+
+
+def _entries(document: dict[str, object]) -> list[tuple[dict[str, object], dict[str, dict[str, object]]]]:
+    steps = document["steps"]
+    assert isinstance(steps, list)
+    return [(step, mutation) for step in steps for mutation in step["mutations"]]
+
+
+def _until(text: str, now: datetime) -> datetime:
+    found = re.fullmatch(r"([0-9]{1,4})([mhd])", text)
+    if found:
+        return now + timedelta(seconds=int(found[1]) * _UNITS[found[2]])
+    try:
+        return datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
+    except ValueError:
+        raise click.BadParameter(f"{text!r}: wanted 30m, 4h, 2d or 2026-01-31T12:00:00Z") from None
+
+
+@click.command(context_settings=_HELP)
+@click.option("--cluster", default="", metavar="CONTEXT", help="embedded:DIR, or a kubeconfig context.")
+@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+def leftovers(cluster: str, output: str) -> int:
+    """List what runs have left in a cluster: cordons and leases with their owners.
+
+    Writes nothing. Exit: 0 all could be listed, 2 something could not: that is never nothing.
+    """
+    from gpurunbook.runbook.hostile import harmless
+
+    found, problems = _left(cluster)
+    if output == "json":
+        said = {
+            "verdict": "unknown" if problems else "pass",
+            "leftovers": [left.as_json() for left in found],
+            "problems": [problem.message for problem in problems],
+        }
+        click.echo(json.dumps(said, sort_keys=True, indent=1))
+    else:
+        for left in found:
+            click.echo(f"{left.kind:<7} {harmless(left.name)}: {left.state}, run {harmless(left.run or 'unknown')}")
+            click.echo(f"        since {harmless(left.since or 'unknown')}; next: {harmless(left.next)}")
+        if not found and not problems:
+            click.echo("nothing is left")
+    for problem in problems:
+        click.echo(f"could not be listed: {harmless(problem.message, 900)}", err=True)
+    return 2 if problems else 0
+
+
+def _left(cluster: str) -> tuple[list[Leftover], list[Problem]]:
+    from gpurunbook.nodes import leftovers as rules
+    from gpurunbook.runbook import workspace
+    from gpurunbook.sources.cluster import connect
+
+    home = workspace.find_home()
+    source = connect(cluster, home=home, clusters=workspace.clusters(workspace.runs_folder(home) / "any"))
+    return rules.leftovers({name: source.observe(need) for name, need in rules.needs().items()})
+
+
+def _change(runbook: str, sets: list[str], **options: Any) -> int:
+    from gpurunbook.cli.run import _run_one
+
+    given = tuple([*sets, *options.pop("sets")])
+    return _run_one(
+        runbook, options["files"], given, options["cluster"], options["out"], options["run_id"], None, None, "table"
+    )
+
+
+@click.command(context_settings=_HELP)
+@click.argument("node")
+@given_options
+def release(node: str, **options: Any) -> int:
+    """Give a node back that a run of ours cordoned: runbook node_cordon with action=release.
+
+    A dry run unless --set apply=true with the plan digest. Only a Ready node without holders is uncordoned.
+    """
+    return _change("node_cordon", [f"node={node}", "action=release"], **options)
+
+
+@click.command(context_settings=_HELP)
+@click.argument("node")
+@given_options
+def adopt(node: str, **options: Any) -> int:
+    """Go on for a run that died: runbook node_cordon with action=adopt.
+
+    The node is observed anew and its cordon gets this run as owner. A dry run unless --set apply=true.
+    """
+    return _change("node_cordon", [f"node={node}", "action=adopt"], **options)
+
+
+@click.command(context_settings=_HELP)
+@click.argument("run")
+@given_options
+def abort(run: str, **options: Any) -> int:
+    """Undo what a run left in the cluster: each node that it cordoned is released, its lease is taken and given back.
+
+    A dry run unless --set apply=true; with several nodes, one after the other, until one is not released.
+    """
+    from gpurunbook.errors import InputError
+
+    found, problems = _left(options["cluster"])
+    if problems:
+        raise InputError(f"not everything could be listed: {problems[0].message}", subject=run)
+    nodes = sorted({left.target.removeprefix("node/") for left in found if left.run == run})
+    if not nodes:
+        click.echo(f"run {run} left nothing in this cluster")
+        return 0
+    held = {left.target.removeprefix("node/") for left in found if left.run == run and left.kind == "lease"}
+    for node in nodes:
+        taken = [f"take_over={run}"] if node in held else []
+        code = _change("node_cordon", [f"node={node}", "action=release", *taken], **dict(options))
+        if code:
+            return code
+    return 0
+
+
+@click.command(context_settings=_HELP)
+@click.argument("run")
+@click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Folder of runs. Default: outputs/")
+def resume(run: str, out: Path | None) -> int:
+    """Go on with a run of this machine that died or was stopped, with its own parameters."""
+    from gpurunbook.runbook import workspace
+
+    folder = (out or workspace.runs_folder(workspace.find_home())) / workspace.checked_run_id(run)
+    runbook = str(workspace.record(folder)["runbook"])
+    return _change(runbook, [], files=(), sets=(), cluster="", out=folder.parent, run_id=run)
