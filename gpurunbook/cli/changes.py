@@ -104,10 +104,10 @@ def _left(cluster: str) -> tuple[list[Leftover], list[Problem]]:
     return rules.leftovers({name: source.observe(need) for name, need in rules.needs().items()})
 
 
-def _change(runbook: str, sets: list[str], **options: Any) -> int:
+def _change(runbook: str, more: list[str], **options: Any) -> int:
     from gpurunbook.cli.run import _run_one
 
-    given = tuple([*sets, *options.pop("sets")])
+    given = (*more, *options.pop("sets"))
     return _run_one(
         runbook, options["files"], given, options["cluster"], options["out"], options["run_id"], None, None, "table"
     )
