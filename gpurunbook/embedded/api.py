@@ -5,18 +5,20 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import msgspec
 
-from gpurunbook.embedded import reads, reviews
+from gpurunbook.embedded import pods, reads, reviews
 from gpurunbook.embedded.access import Access, User, Users
 from gpurunbook.embedded.fixture import Config
 from gpurunbook.embedded.requests import Request, Target, check_parameters, resolve
 from gpurunbook.embedded.resources import Catalog, Resource
 from gpurunbook.embedded.status import ApiError, method_not_allowed, no_such_resource, not_implemented
 from gpurunbook.embedded.store import Store
-from gpurunbook.embedded.writes import Writes
+from gpurunbook.embedded.writes import Done, Writes
+
+# subresources that a real server has, and this one has not
+_REAL = ("attach", "ephemeralcontainers", "exec", "finalize", "log", "portforward", "proxy", "resize", "scale", "token")
 
 
 @dataclass
@@ -38,6 +40,11 @@ def refused(error: ApiError, verb: str = "") -> Answer:
     return Answer(error.code, msgspec.json.encode(error.body()), headers=headers, verb=verb)
 
 
+def _written(done: Done) -> Answer:
+    code, body, persisted = done
+    return Answer(code, body, persisted=persisted)
+
+
 def utcnow() -> dt.datetime:
     """Now, to the second, as object timestamps are."""
     return dt.datetime.now(dt.UTC).replace(microsecond=0)
@@ -56,7 +63,6 @@ class Api:
     def answer(self, request: Request) -> Answer:
         """The answer to an authenticated request. Never raises ApiError."""
         verb = ""
-        before = self.store.rv
         try:
             action, target = resolve(request, self.catalog)
             verb = action.verb
@@ -65,7 +71,6 @@ class Api:
         except ApiError as error:
             return refused(error, verb)
         made.verb = verb
-        made.persisted = made.persisted and self.store.rv > before
         return made
 
     def _serve(self, request: Request, target: Target) -> Answer:
@@ -88,8 +93,7 @@ class Api:
         if (target.verb == "create") is bool(target.name) and target.verb != "deletecollection":
             raise method_not_allowed()
         deed = getattr(self.writes, target.verb)
-        code, body = deed(request, target, resource)
-        return Answer(code, body, persisted=True)
+        return _written(deed(request, target, resource))
 
     def _subresource(self, request: Request, target: Target, resource: Resource) -> Answer:
         sub = target.subresource
@@ -103,27 +107,15 @@ class Api:
             raise method_not_allowed()
         if resource.table == ("", "pods"):
             if sub == "log" and target.verb == "get":
-                return self._log(request, target, resource)
+                pod = self.writes.existing(target, resource).object()
+                return Answer(200, pods.log(self.config.logs, request, target, pod), "text/plain")
             if sub in ("eviction", "binding") and target.verb == "create":
-                code, body = getattr(self.writes, "evict" if sub == "eviction" else "bind")(request, target, resource)
-                return Answer(code, body, persisted=True)
+                return _written(
+                    (pods.evict if sub == "eviction" else pods.bind)(self.writes, request, target, resource)
+                )
+        if sub.split("/")[0] not in _REAL:
+            raise no_such_resource()
         raise not_implemented(f"{target.verb} of {resource.plural}/{sub}")
-
-    def _log(self, request: Request, target: Target, resource: Resource) -> Answer:
-        pod: Any = msgspec.json.decode(reads.get(self.store, target, resource))
-        names = [c["name"] for c in [*pod["spec"].get("initContainers", ()), *pod["spec"]["containers"]]]
-        wanted = request.get("container") or (names[0] if len(names) == 1 else "")
-        if wanted not in names:
-            text = (
-                f"container {wanted} is not valid for pod {target.name}"
-                if wanted
-                else (f"a container name must be specified for pod {target.name}, choose one of: [{' '.join(names)}]")
-            )
-            raise ApiError(400, "BadRequest", text)
-        lines = self.config.logs.get(f"{target.namespace}/{target.name}/{wanted}", "").splitlines(keepends=True)
-        tail = request.number("tailLines")
-        shown = lines if tail is None else lines[len(lines) - min(tail, len(lines)) :]
-        return Answer(200, "".join(shown).encode(), "text/plain")
 
     def _review(self, request: Request, target: Target) -> Answer:
         if target.verb != "create" or target.name:

@@ -32,7 +32,8 @@ def whole(resource: Resource, entry: Entry) -> bytes:
     return b'{"kind":"%s","apiVersion":"%s",%s' % (resource.kind.encode(), resource.api_version.encode(), entry.raw[1:])
 
 
-def _selects(request: Request, target: Target, resource: Resource) -> Callable[[Entry], bool] | None:
+def selects(request: Request, target: Target, resource: Resource) -> Callable[[Entry], bool] | None:
+    """The predicate of the request's selectors; None where everything matches."""
     by_label = parse_labels(request.get("labelSelector"))
     by_field, equal = parse_fields(request.get("fieldSelector"), selectable(resource.table))
     if target.name and equal.get("metadata.name", target.name) != target.name:
@@ -92,7 +93,7 @@ def _version(request: Request, store: Store) -> int:
 
 def listing(store: Store, request: Request, target: Target, resource: Resource) -> bytes:
     """A page of a collection."""
-    selects = _selects(request, target, resource)
+    chosen = selects(request, target, resource)
     limit = request.number("limit") or 0
     token = request.get("continue")
     with store.lock:
@@ -111,7 +112,7 @@ def listing(store: Store, request: Request, target: Target, resource: Resource) 
         last: Name | None = None
         more = False
         for entry in store.page(resource.table, target.namespace, rv, start):
-            if selects is not None and not selects(entry):
+            if chosen is not None and not chosen(entry):
                 continue
             if limit and len(found) == limit:
                 more = True
@@ -121,7 +122,7 @@ def listing(store: Store, request: Request, target: Target, resource: Resource) 
         meta: Obj = {"resourceVersion": str(rv)}
         if more and last is not None:
             meta["continue"] = _token(rv, last)
-            if selects is None:
+            if chosen is None:
                 meta["remainingItemCount"] = store.count(resource.table, target.namespace, (last[0], last[1] + "\0"))
     head = {"kind": f"{resource.kind}List", "apiVersion": resource.api_version, "metadata": meta}
     return b'%s,"items":[%s]}' % (msgspec.json.encode(head)[:-1], b",".join(found))
@@ -200,7 +201,7 @@ def watch(store: Store, request: Request, target: Target, resource: Resource) ->
         raise not_implemented("watches with resourceVersionMatch")
     if target.name:  # GET of one name with watch=true
         request.query["fieldSelector"] = [f"metadata.name={target.name}"]
-    selects = _selects(request, target, resource)
+    chosen = selects(request, target, resource)
     text = request.get("resourceVersion")
     if text and not text.isdecimal():
         raise bad_request(f"invalid resource version: {text}")
@@ -210,5 +211,5 @@ def watch(store: Store, request: Request, target: Target, resource: Resource) ->
         rv = int(text or 0)
         if rv == 0:
             rv = store.rv
-            initial = [e for e in store.page(resource.table, target.namespace, rv) if selects is None or selects(e)]
-    return Watch(store, resource, target.namespace, selects, rv, request.truth("allowWatchBookmarks"), seconds, initial)
+            initial = [e for e in store.page(resource.table, target.namespace, rv) if chosen is None or chosen(e)]
+    return Watch(store, resource, target.namespace, chosen, rv, request.truth("allowWatchBookmarks"), seconds, initial)

@@ -6,7 +6,7 @@ import platform
 import re
 
 from gpurunbook.embedded.access import Access, Action, User
-from gpurunbook.embedded.status import Obj, bad_request
+from gpurunbook.embedded.status import Obj, bad_request, invalid, invalid_value
 
 
 def version(text: str) -> Obj:
@@ -46,7 +46,9 @@ def _action(spec: Obj) -> Action:
     path: Obj = spec.get("nonResourceAttributes") or {}
     wanted: Obj = spec.get("resourceAttributes") or {}
     if bool(path) is bool(wanted):
-        raise bad_request("exactly one of nonResourceAttributes or resourceAttributes must be specified")
+        text = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
+        cause = invalid_value("spec.resourceAttributes", "null", text)
+        raise invalid("authorization.k8s.io", "SelfSubjectAccessReview", "", [cause])
     if path:
         return Action(path.get("verb", ""), path=path.get("path", ""))
     names = ("verb", "group", "resource", "subresource", "namespace", "name")

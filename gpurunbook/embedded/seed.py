@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from gpurunbook.embedded.access import bootstrap
+from gpurunbook.embedded.defaults import whole
 from gpurunbook.embedded.fixture import Config, FixtureError, Seed, reference, uid
 from gpurunbook.embedded.generate import Generate, Pod, namespaces, nodes, pods
 from gpurunbook.embedded.patches import merge
@@ -61,10 +62,11 @@ class _Filling:
         if resource.generation:
             meta.setdefault("generation", 1)
         stored = {"metadata": meta} | {k: v for k, v in obj.items() if k not in ("apiVersion", "kind", "metadata")}
+        whole(resource, stored)
         if obj["kind"] == "Namespace":
             _complete_namespace(stored, self.config)
         if obj["kind"] == "DaemonSet" and self.config.generate:
-            stored.setdefault("status", _rolled_out(self.config.generate.nodes))
+            stored["status"] = stored["status"] or _rolled_out(self.config.generate.nodes)
         if resource.table == CRDS:
             self.catalog.define(meta["name"], obj)
         self.store.write(resource.table, (place, meta["name"]), stored)
@@ -96,8 +98,8 @@ def _rolled_out(nodes: int) -> Obj:
 def _complete_namespace(stored: Obj, config: Config) -> None:
     meta = stored["metadata"]
     meta["labels"] = {"kubernetes.io/metadata.name": meta["name"], **(meta.get("labels") or {})}
-    stored.setdefault("spec", {"finalizers": ["kubernetes"]})
-    stored.setdefault("status", {"phase": "Active"})
+    stored["spec"] = stored["spec"] or {"finalizers": ["kubernetes"]}
+    stored["status"] = stored["status"] or {"phase": "Active"}
     if meta["name"] == "kube-system":
         meta["uid"] = config.uid or meta["uid"]
         if config.poses_as != "live":

@@ -1,0 +1,96 @@
+"""The API servers that the conformance list runs against.
+
+`apiserver` is parametrised: `embedded`, and `envtest`, a real kube-apiserver. The latter is whatever the kubeconfig
+in GPURUNBOOK_ENVTEST_KUBECONFIG reaches, as a user who may do everything and impersonate; whoever starts a control
+plane overrides `envtest_kubeconfig`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from embedded_server import Embedded, start, stop
+
+from gpurunbook.embedded.actors.client import Client, Reply
+
+_NAMES = itertools.count()
+
+
+@dataclass
+class ApiServer:
+    """One API server under test. `compact` makes it forget the past, where that can be done."""
+
+    kind: str
+    client: Client
+    compact: Callable[[], None] | None
+
+    def send(
+        self, method: str, path: str, body: Any = None, content_type: str = "application/json", **query: Any
+    ) -> Reply:
+        return self.client.send(method, path, body, content_type, **query)
+
+    def user(self, name: str) -> Client:
+        """A client that acts as another user."""
+        return self.client.again(**{"Impersonate-User": name})
+
+    def name(self, stem: str) -> str:
+        """A name that no other test uses, in this run or an earlier one."""
+        return f"{stem}-{os.getpid()}-{next(_NAMES)}-{time.time_ns() % 10**6}"
+
+
+@pytest.fixture(scope="session")
+def embedded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embedded]:
+    """An embedded server with the small fixture, shared; for tests that leave other tests' objects alone."""
+    state = tmp_path_factory.mktemp("embedded")
+    yield start(state)
+    stop(state)
+
+
+@pytest.fixture(scope="session")
+def envtest_kubeconfig() -> Path:
+    """The kubeconfig of a real control plane."""
+    found = os.environ.get("GPURUNBOOK_ENVTEST_KUBECONFIG", "")
+    if not found:
+        reason = (
+            "no real control plane: run `make envtest`, or set GPURUNBOOK_ENVTEST_KUBECONFIG to a kubeconfig of one"
+        )
+        if os.environ.get("CI") == "true":
+            pytest.fail(reason)
+        pytest.skip(reason)
+    return Path(found)
+
+
+@pytest.fixture(scope="session", params=["embedded", pytest.param("envtest", marks=pytest.mark.envtest)])
+def apiserver(request: pytest.FixtureRequest) -> ApiServer:
+    """The API server that a behaviour is tried on."""
+    if request.param == "embedded":
+        server: Embedded = request.getfixturevalue("embedded")
+        return ApiServer("embedded", server.client(), lambda: server.control("POST", "compact"))
+    kubeconfig = request.getfixturevalue("envtest_kubeconfig")
+    return ApiServer("envtest", Client.of_kubeconfig(kubeconfig), None)
+
+
+@pytest.fixture
+def namespace(apiserver: ApiServer) -> str:
+    """A namespace for one test. It is left behind: only a real control plane can end one."""
+    name = apiserver.name("conformance")
+    made = apiserver.send("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+    assert made.code == 201, made.body
+    return name
+
+
+def eventually(test: Callable[[], Any], seconds: float = 10) -> Any:
+    """The first true value; real servers learn of new roles and definitions through caches."""
+    end = time.monotonic() + seconds
+    while not (found := test()):
+        if time.monotonic() > end:
+            raise AssertionError(f"not so within {seconds} s: {test}")
+        time.sleep(0.05)
+    return found
