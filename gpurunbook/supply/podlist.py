@@ -1,0 +1,334 @@
+"""Pods as the audit sees them: typed decoding that skips everything else, from a captured file or a live page.
+
+Null is read as absent, as Kubernetes means it. Nothing of a node is read but the name that a pod carries.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from gpurunbook.errors import InputError
+from gpurunbook.supply import strictjson
+
+WHOLE = 4 << 20
+"""Bytes up to which a file is also read by a parser that sees every repeated key; see `_at_once`."""
+
+AT_ONCE = 64 << 20
+"""Bytes up to which all pods are decoded at once, which is quicker; beyond, one by one, which holds no memory."""
+
+_BOM = b"\xef\xbb\xbf"
+
+
+class Happened(msgspec.Struct, gc=False):
+    """A state that is present; what is in it does not matter."""
+
+
+class State(msgspec.Struct, gc=False):
+    """`state` or `lastState` of a container."""
+
+    running: Happened | None = None
+    terminated: Happened | None = None
+
+
+class Container(msgspec.Struct, gc=False):
+    """An entry of `containers`, `initContainers` or `ephemeralContainers`."""
+
+    name: str | None = None
+    image: str | None = None
+
+
+class ContainerStatus(msgspec.Struct, gc=False, rename="camel"):
+    """An entry of one of the three lists of container statuses."""
+
+    name: str | None = None
+    image_id: str | None = msgspec.field(default=None, name="imageID")
+    container_id: str | None = msgspec.field(default=None, name="containerID")
+    state: State | None = None
+    last_state: State | None = None
+    restart_count: int | None = None
+
+    @property
+    def ran(self) -> bool:
+        """Writes nothing. Whether anything here says that the container has run, now or before."""
+        states = (self.state, self.last_state)
+        return bool(self.container_id or self.restart_count) or any(s and (s.running or s.terminated) for s in states)
+
+
+class ImageSource(msgspec.Struct, gc=False):
+    """The `image` source of a volume."""
+
+    reference: str | None = None
+
+
+class Volume(msgspec.Struct, gc=False):
+    """A volume; `image` is set on image volumes only."""
+
+    name: str | None = None
+    image: ImageSource | None = None
+
+
+class Spec(msgspec.Struct, gc=False, rename="camel"):
+    """What of a pod's spec is judged."""
+
+    containers: list[Container] | None = None
+    init_containers: list[Container] | None = None
+    ephemeral_containers: list[Container] | None = None
+    volumes: list[Volume] | None = None
+    node_name: str | None = None
+
+
+class Status(msgspec.Struct, gc=False, rename="camel"):
+    """What of a pod's status is judged."""
+
+    phase: str | None = None
+    container_statuses: list[ContainerStatus] | None = None
+    init_container_statuses: list[ContainerStatus] | None = None
+    ephemeral_container_statuses: list[ContainerStatus] | None = None
+
+
+class Metadata(msgspec.Struct, gc=False):
+    """Namespace and name."""
+
+    namespace: str | None = None
+    name: str | None = None
+
+
+class Pod(msgspec.Struct, gc=False):
+    """A pod. kind is absent in a PodList."""
+
+    kind: str | None = None
+    metadata: Metadata | None = None
+    spec: Spec | None = None
+    status: Status | None = None
+
+
+class PodList(msgspec.Struct, gc=False):
+    """One page of a live list, for `plan.Pages`."""
+
+    items: list[Pod] | None = None
+
+
+class Malformed(msgspec.Struct, gc=False):
+    """An item that is no readable pod. item: its place in the list; metadata: as far as it can be read."""
+
+    item: int
+    why: str
+    metadata: Metadata
+
+
+@dataclass(frozen=True)
+class Listing:
+    """A list as it was given. items: can be consumed once; code: "" or why there are none of them, or not all.
+
+    subject: the file or namespace that it is of; demands: namespaces that must have a pod in it.
+    """
+
+    items: Iterable[Pod | Malformed] = ()
+    code: str = ""
+    message: str = ""
+    subject: str = ""
+    demands: tuple[str, ...] = ()
+
+
+class _Meta(msgspec.Struct, gc=False):
+    continue_: msgspec.Raw = msgspec.field(default=msgspec.Raw(), name="continue")
+
+
+class _Envelope(msgspec.Struct, gc=False):
+    items: list[msgspec.Raw]
+    kind: str
+    metadata: _Meta | None = None
+
+
+class _Whole(msgspec.Struct, gc=False):
+    items: list[Pod]
+    kind: str
+    metadata: _Meta | None = None
+
+
+class _Kind(msgspec.Struct, gc=False):
+    kind: str | None = None
+
+
+class _Named(msgspec.Struct, gc=False):
+    metadata: Metadata | None = None
+
+
+_POD = msgspec.json.Decoder(Pod)
+_KIND = msgspec.json.Decoder(_Kind)
+_NAMED = msgspec.json.Decoder(_Named)
+_IMAGE_KEYS = re.compile(rb'"image(?:ID)?"')
+_BLANKS = re.compile(r"[ \t\r\n]*")
+
+
+def read(data: bytes) -> Listing:
+    """Writes nothing. A captured list: one JSON object of kind PodList or List.
+
+    Codes of the listing: `not-json` and `not-a-podlist` (without items), `incomplete-list` (with the items that are
+    there). Items of another kind in a List are left out; an item that cannot be read comes out as Malformed.
+    """
+    if data.startswith(_BOM):
+        data = data[len(_BOM) :]
+    try:
+        _utf8(data)
+        envelope = _at_once(data) or msgspec.json.decode(data, type=_Envelope)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as wrong:
+        return _refused(data, str(wrong), isinstance(wrong, msgspec.ValidationError))
+    if envelope.kind not in ("PodList", "List"):
+        return Listing(code="not-a-podlist", message=f"it is of kind {envelope.kind[:80]!r}, wanted PodList or List")
+    items: Iterable[Pod | Malformed]
+    if isinstance(envelope, _Whole):
+        items = live(envelope.items)
+    else:
+        try:
+            strictjson.loads(_around(data, envelope.items))
+        except InputError as wrong:
+            return Listing(code="not-a-podlist", message=f"it can be read in two ways: {wrong.message}")
+        items = _items(envelope, exact=len(data) <= WHOLE)
+    token = bytes(envelope.metadata.continue_) if envelope.metadata else b""
+    if token not in (b"", b'""', b"null"):
+        return Listing(items, "incomplete-list", "metadata.continue is set: this is one page of a longer list")
+    return Listing(items)
+
+
+def live(pods: Iterable[Pod]) -> Iterator[Pod | Malformed]:
+    """Writes nothing. Pods of live pages, each as it is or as Malformed."""
+    for place, pod in enumerate(pods):
+        why = _flaw(pod)
+        yield Malformed(place, why, pod.metadata or Metadata()) if why else pod
+
+
+def _flaw(pod: Pod) -> str:
+    """Why a pod cannot be judged in full, or "": what the API server never leaves out is missing, or stands twice."""
+    meta, spec, status = pod.metadata, pod.spec, pod.status
+    if meta is None or not meta.name or not meta.namespace:
+        return "it has no metadata.name or no metadata.namespace"
+    if spec is None or spec.containers is None:
+        return "it has no spec.containers"
+    why = (
+        _unnamed("spec.containers", spec.containers)
+        or _unnamed("spec.initContainers", spec.init_containers)
+        or _unnamed("spec.ephemeralContainers", spec.ephemeral_containers)
+        or _unnamed("spec.volumes", spec.volumes)
+    )
+    if why or status is None:
+        return why
+    return (
+        _unnamed("status.containerStatuses", status.container_statuses)
+        or _unnamed("status.initContainerStatuses", status.init_container_statuses)
+        or _unnamed("status.ephemeralContainerStatuses", status.ephemeral_container_statuses)
+    )
+
+
+def _unnamed(where: str, entries: Sequence[Container | ContainerStatus | Volume] | None) -> str:
+    if not entries:
+        return ""
+    names = {entry.name for entry in entries}
+    if None in names or "" in names:
+        return f"an entry of {where} has no name"
+    return "" if len(names) == len(entries) else f"two entries of {where} have the same name"
+
+
+def _utf8(data: bytes) -> None:
+    """Raises UnicodeDecodeError. msgspec does not look at the encoding of strings that it skips."""
+    if not data.isascii():
+        decoder = codecs.getincrementaldecoder("utf-8")()
+        view = memoryview(data)
+        for start in range(0, len(data), 1 << 20):
+            decoder.decode(view[start : start + (1 << 20)])
+        decoder.decode(b"", final=True)
+
+
+def _refused(data: bytes, why: str, another_shape: bool) -> Listing:
+    """Tells text that is no JSON from JSON of another shape, and from several documents after one another."""
+    decoder = json.JSONDecoder(object_pairs_hook=lambda _: None, parse_constant=_no_number)
+    documents = 0
+    try:
+        text = data.decode()
+        at = _end_of_blanks(text, 0)
+        while at < len(text):
+            at = _end_of_blanks(text, decoder.raw_decode(text, at)[1])
+            documents += 1
+    except (ValueError, RecursionError):
+        documents = 0
+    if documents > 1:
+        return Listing(code="not-a-podlist", message=f"it holds {documents} JSON documents, wanted one")
+    if documents == 1 and another_shape:
+        return Listing(code="not-a-podlist", message=f"it is not one list of pods: {why}")
+    return Listing(code="not-json", message=f"it does not parse: {why}" if data.strip() else "it is empty")
+
+
+def _no_number(word: str) -> None:
+    raise ValueError(f"{word} is not JSON")
+
+
+def _end_of_blanks(text: str, at: int) -> int:
+    return len(text) if (found := _BLANKS.match(text, at)) is None else found.end()
+
+
+def _around(data: bytes, items: list[msgspec.Raw]) -> bytes:
+    """The text without its items."""
+    if not items:
+        return data
+    first, last = bytes(items[0]), bytes(items[-1])
+    return data[: data.find(first)] + b"0" + data[data.rfind(last) + len(last) :]
+
+
+def _items(envelope: _Envelope, exact: bool) -> Iterator[Pod | Malformed]:
+    for place, raw in enumerate(envelope.items):
+        try:
+            pod = _POD.decode(raw)
+            kind = pod.kind
+            if exact or len(_IMAGE_KEYS.findall(raw)) != _images(pod):
+                strictjson.loads(bytes(raw))
+            why = _flaw(pod) if kind in (None, "Pod") else f"it is of kind {kind[:80]!r} in a PodList"
+        except (msgspec.DecodeError, InputError, RecursionError) as wrong:
+            kind, why = _kind(raw), getattr(wrong, "message", str(wrong))
+        if envelope.kind == "List" and kind not in (None, "Pod"):
+            continue
+        yield Malformed(place, why, _metadata(raw)) if why else pod
+
+
+def _at_once(data: bytes) -> _Whole | None:
+    """The quick way for a large list in which nothing is odd; None where it must be read item by item.
+
+    Repeated keys are only searched for among images and image IDs, by their number: the exact search costs 20 times
+    the decoding.
+    """
+    if not WHOLE < len(data) <= AT_ONCE:
+        return None
+    try:
+        whole = msgspec.json.decode(data, type=_Whole)
+    except msgspec.ValidationError:
+        return None
+    plain = all(pod.kind in (None, "Pod") for pod in whole.items)
+    return whole if plain and len(_IMAGE_KEYS.findall(data)) == sum(map(_images, whole.items)) else None
+
+
+def _images(pod: Pod) -> int:
+    """How often a pod of the API server says `image` and `imageID`."""
+    spec, status = pod.spec or Spec(), pod.status or Status()
+    lists = (spec.containers, spec.init_containers, spec.ephemeral_containers)
+    reports = (status.container_statuses, status.init_container_statuses, status.ephemeral_container_statuses)
+    stated = sum(map(len, filter(None, lists))) + 2 * sum(map(len, filter(None, reports)))
+    return stated + sum(volume.image is not None for volume in spec.volumes or ())
+
+
+def _kind(raw: msgspec.Raw) -> str | None:
+    try:
+        return _KIND.decode(raw).kind
+    except (msgspec.DecodeError, RecursionError):
+        return None
+
+
+def _metadata(raw: msgspec.Raw) -> Metadata:
+    try:
+        return _NAMED.decode(raw).metadata or Metadata()
+    except (msgspec.DecodeError, RecursionError):
+        return Metadata()
