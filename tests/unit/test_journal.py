@@ -1,0 +1,216 @@
+"""The journal: its chain, its lock, and what its records add up to.
+
+Covered: appending and reading back, every way to break a line, a line cut off by a crash, a full disk, two writers,
+and replay. Left out: power loss between write and fsync, which no test can make.
+"""
+
+import json
+import resource
+import signal
+import subprocess
+import sys
+from datetime import UTC, datetime
+
+import pytest
+
+from gpurunbook import journal
+from gpurunbook.errors import JournalError, Raced
+from gpurunbook.findings import Verdict
+from gpurunbook.journal import Journal, parse, read, replay
+
+NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
+
+
+def opened(folder):
+    return Journal.open(folder / "journal.jsonl", lambda: NOON)
+
+
+def filled(folder, count=3):
+    made = opened(folder)
+    for number in range(count):
+        made.append("step", {"step": f"s{number}"})
+    return made
+
+
+def test_an_empty_journal_has_the_zero_head(tmp_path):
+    assert opened(tmp_path).head == journal.ZERO
+    assert not (tmp_path / "journal.jsonl").exists()
+
+
+def test_records_are_chained_and_read_back(tmp_path):
+    made = filled(tmp_path)
+    found = read(tmp_path / "journal.jsonl")
+    assert [r["seq"] for r in found] == [0, 1, 2]
+    assert [r["prev"] for r in found] == [journal.ZERO, found[0]["hash"], found[1]["hash"]]
+    assert made.head == found[2]["hash"]
+    assert found[0]["time"] == "2026-01-31T12:00:00.000000Z"
+
+
+@pytest.mark.parametrize("line", [0, 1, 2])
+@pytest.mark.parametrize(
+    ("old", "new"), [(b'"s', b'"t'), (b'"seq":', b'"seq": '), (b"12:00", b"12:01"), (b'"prev"', b'"Prev"')]
+)
+def test_a_changed_line_is_named(tmp_path, line, old, new):
+    filled(tmp_path)
+    raw = (tmp_path / "journal.jsonl").read_bytes().split(b"\n")
+    raw[line] = raw[line].replace(old, new, 1)
+    with pytest.raises(JournalError, match=f"line {line + 1}"):
+        parse(b"\n".join(raw))
+
+
+def test_a_removed_line_and_a_doubled_line_are_named(tmp_path):
+    filled(tmp_path)
+    raw = (tmp_path / "journal.jsonl").read_bytes().splitlines(keepends=True)
+    with pytest.raises(JournalError, match="line 2"):
+        parse(raw[0] + raw[2])
+    with pytest.raises(JournalError, match="line 2"):
+        parse(raw[0] + raw[0] + raw[1])
+
+
+def test_a_chain_cut_at_its_end_is_whole_and_has_another_head(tmp_path):
+    made = filled(tmp_path)
+    raw = (tmp_path / "journal.jsonl").read_bytes().splitlines(keepends=True)
+    assert parse(b"".join(raw[:2]))[-1]["hash"] != made.head
+
+
+@pytest.mark.parametrize("bad", [b"[]", b"1", b"{}", b'{"a":1,"a":2}', b"\xff\xfe", b"[" * 5000, b'{"seq":NaN}', b""])
+def test_what_is_no_record_is_refused(bad):
+    with pytest.raises(JournalError, match="line 1"):
+        parse(bad + b"\n")
+
+
+def test_a_last_line_cut_off_by_a_crash_is_refused_by_read_and_dropped_by_open(tmp_path):
+    filled(tmp_path)
+    path = tmp_path / "journal.jsonl"
+    whole = path.read_bytes()
+    path.write_bytes(whole + b'{"seq":3,"ti')
+    with pytest.raises(JournalError, match="line 4"):
+        read(path)
+    again = opened(tmp_path)
+    assert len(again.records) == 3
+    again.append("step", {"step": "s3"})
+    assert len(read(path)) == 4
+
+
+def test_a_second_writer_is_noticed_before_anything_is_written(tmp_path):
+    first, second = filled(tmp_path), opened(tmp_path)
+    first.append("step", {"step": "mine"})
+    with pytest.raises(Raced, match="another process"):
+        second.append("step", {"step": "theirs"})
+    assert [r["data"]["step"] for r in read(tmp_path / "journal.jsonl")] == ["s0", "s1", "s2", "mine"]
+    second.append("step", {"step": "after reading again"})
+    assert len(read(tmp_path / "journal.jsonl")) == 5
+
+
+def test_append_refuses_a_head_that_is_not_the_one_judged_by(tmp_path):
+    made = filled(tmp_path)
+    with pytest.raises(Raced):
+        made.append("close", {}, expect=journal.ZERO)
+
+
+def test_many_processes_append_one_whole_chain(tmp_path):
+    code = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from gpurunbook.errors import Raced\n"
+        "from gpurunbook.journal import Journal\n"
+        "j = Journal.open(Path(sys.argv[1]))\n"
+        "for n in range(20):\n"
+        "    while True:\n"
+        "        try:\n"
+        "            j.append('step', {'step': sys.argv[2]})\n"
+        "            break\n"
+        "        except Raced:\n"
+        "            pass\n"
+    )
+    path = tmp_path / "journal.jsonl"
+    started = [subprocess.Popen([sys.executable, "-c", code, str(path), str(n)]) for n in range(4)]
+    assert [process.wait(timeout=60) for process in started] == [0] * 4
+    assert len(read(path)) == 80
+
+
+def test_a_full_disk_leaves_the_journal_as_it_was(tmp_path):
+    made = filled(tmp_path)
+    path = tmp_path / "journal.jsonl"
+    before = path.read_bytes()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    old = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 50, hard))
+    try:
+        with pytest.raises(JournalError, match="cannot be extended"):
+            made.append("step", {"step": "x" * 500})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, old)
+    assert path.read_bytes() == before
+    made.append("step", {"step": "room again"})
+    assert len(read(path)) == 4
+
+
+def test_an_unreadable_journal_is_an_error_not_an_empty_one(tmp_path):
+    (tmp_path / "journal.jsonl").mkdir()
+    with pytest.raises(JournalError, match="cannot be read"):
+        read(tmp_path / "journal.jsonl")
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), {1, 2}, object()])
+def test_what_json_cannot_hold_is_refused_before_writing(tmp_path, value):
+    made = filled(tmp_path)
+    with pytest.raises((ValueError, TypeError)):
+        made.append("judged", {"value": value})
+    assert len(read(tmp_path / "journal.jsonl")) == 3
+
+
+def test_hostile_text_is_kept_and_read_back(tmp_path):
+    text = "\ud800\x1b[31m<script>\u202e\n"
+    opened(tmp_path).append("judged", {"text": text})
+    assert read(tmp_path / "journal.jsonl")[0]["data"]["text"] == text
+    assert (tmp_path / "journal.jsonl").read_bytes().isascii()
+
+
+def records(*events):
+    return [{"seq": n, "event": event, "data": data} for n, (event, data) in enumerate(events)]
+
+
+START = ("start", {"run": "r1", "runbook": "b"})
+
+
+@pytest.mark.parametrize(
+    ("events", "verdict"),
+    [
+        ([], Verdict.UNKNOWN),
+        ([START], Verdict.UNKNOWN),
+        ([START, ("close", {"verdict": "pass"})], Verdict.PASS),
+        ([START, ("close", {"verdict": "rejected"}), ("close", {"verdict": "pass"})], Verdict.PASS),
+        ([START, ("close", {"verdict": "pass"}), ("reopen", {})], Verdict.UNKNOWN),
+        ([START, ("close", {"verdict": "pass"}), ("died", {"reason": "x"})], Verdict.UNKNOWN),
+        ([START, ("died", {"reason": "x"}), ("reopen", {}), ("close", {"verdict": "planned"})], Verdict.PLANNED),
+    ],
+)
+def test_the_last_closing_record_that_was_not_taken_back_is_the_verdict(events, verdict):
+    assert replay(records(*events)).verdict is verdict
+
+
+def test_the_last_judgement_of_a_step_counts():
+    judged = [("judged", {"step": "a", "passed": True}), ("judged", {"step": "a", "passed": False})]
+    assert not replay(records(START, *judged)).passed("a")
+    assert replay(records(START, *reversed(judged))).passed("a")
+    assert not replay(records(START)).passed("a")
+
+
+def test_a_run_has_changed_something_from_its_first_intent_on():
+    assert not replay(records(START)).changed
+    assert replay(records(START, ("intent", {}))).changed
+
+
+def test_cluster_and_operator_are_told_with_the_start():
+    state = replay(records(START, ("cluster", {"cluster": {"uid": "u"}, "operator": {"name": "o"}})))
+    assert (state.start["run"], state.start["cluster"]["uid"]) == ("r1", "u")
+
+
+def test_canonical_json_is_sorted_and_without_blanks():
+    assert (
+        journal.canonical({"b": [1, "ü"], "a": None})
+        == json.dumps({"a": None, "b": [1, "ü"]}, separators=(",", ":")).encode()
+    )
