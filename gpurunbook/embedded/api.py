@@ -136,6 +136,8 @@ class Api:
             return Answer(200, msgspec.json.encode(reviews.version(self.config.version)))
         if path in ("/healthz", "/livez", "/readyz"):
             return Answer(200, b"ok", "text/plain")
+        if path == "/apis":
+            return Answer(200, msgspec.json.encode(reviews.groups(self.catalog.all())))
         if path.startswith(("/api", "/openapi")):
             raise not_implemented(f"discovery ({path})")
         raise no_such_resource()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import platform
 import re
+from collections.abc import Iterable
 
 from gpurunbook.embedded.access import Access, Action, User
+from gpurunbook.embedded.resources import Resource
 from gpurunbook.embedded.status import Obj, bad_request, invalid, invalid_value
 
 
@@ -61,3 +63,17 @@ def _rules(namespace: str, user: User, access: Access) -> Obj:
     names = ("verbs", "nonResourceURLs")
     paths = [{name: rule[name] for name in names} for rule in rules if rule.get("nonResourceURLs")]
     return {"resourceRules": resource, "nonResourceRules": paths, "incomplete": False}
+
+
+def groups(served: Iterable[Resource]) -> Obj:
+    """The APIGroupList of `/apis`: every served group with its versions, the stable one preferred."""
+    versions: dict[str, set[str]] = {}
+    for resource in served:
+        if resource.group:
+            versions.setdefault(resource.group, set()).add(resource.version)
+    found = []
+    for group, names in sorted(versions.items()):
+        ordered = sorted(names, key=lambda name: ("alpha" in name, "beta" in name, name))
+        listed = [{"groupVersion": f"{group}/{name}", "version": name} for name in ordered]
+        found.append({"name": group, "versions": listed, "preferredVersion": listed[0]})
+    return {"kind": "APIGroupList", "apiVersion": "v1", "groups": found}
