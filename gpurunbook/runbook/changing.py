@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+import yaml
 
 from gpurunbook.errors import Drifted, GateError, NotFound
 from gpurunbook.findings import Finding, Status
 from gpurunbook.journal import canonical, timestamp
 from gpurunbook.plan import Change, Mutation, Planned, Table
-from gpurunbook.runbook import approval, lease, plans
+from gpurunbook.runbook import approval, keep, lease, plans
 from gpurunbook.runbook.ledger import Ledger
 from gpurunbook.runbook.site import Site
 from gpurunbook.sources.door import Door, Outcome
@@ -305,21 +306,20 @@ def _target(run: Ledger) -> str:
     return run.book.lease.format_map(msgspec.structs.asdict(run.parameters))
 
 
-def close_planned(run: Ledger) -> str:
-    """Writes `plan.json`. Its digest."""
+APPLY = "apply.yaml"
+"""The parameters of the apply that belongs to a dry run."""
+
+
+def close_planned(run: Ledger) -> tuple[str, str]:
+    """Writes `plan.json`, and `apply.yaml` with the parameters of its apply. The digest, and the lines to paste."""
     order = [step.id for step in run.book.steps]
     uid = run.state.start["cluster"]["uid"]
-    return plans.write(run.folder, plans.document(run.book.name, uid, run.journal.records, order))
-
-
-def lines_to_paste(run: Ledger, plan: str) -> str:
-    """Writes nothing. The parameter lines that the apply of this dry run needs."""
-    p = run.parameters
-    given = {
-        "apply": True,
-        "plan": plan,
-        "expect_cluster": run.state.start["cluster"]["uid"],
-        "change_id": p.change_id or "CHG-…",
-        "reason": p.reason or "…",
-    }
-    return "\n".join(f"{name} = {value!r}" for name, value in given.items())
+    plan = plans.write(run.folder, plans.document(run.book.name, uid, run.journal.records, order))
+    needed = {"apply": True, "plan": plan, "expect_cluster": uid}
+    given = {**msgspec.to_builtins(run.parameters), **needed, "run_id": ""}
+    keep.write(run.folder / APPLY, yaml.safe_dump(given, sort_keys=False).encode())
+    for name in ("change_id", "reason"):
+        needed[name] = getattr(run.parameters, name) or "…"
+    return plan, "\n".join(
+        f"{name} = {json.dumps(value) if value is not True else value}" for name, value in needed.items()
+    )

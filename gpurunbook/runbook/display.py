@@ -34,6 +34,7 @@ __all__ = [
     "figure_from_bundle",
     "install_error_card",
     "judged",
+    "paste",
     "put",
     "show",
     "size",
@@ -119,6 +120,14 @@ def closed(state: State) -> None:
         "left behind": "; ".join(map(str, left)) if left else "nothing",
     }
     _banner(state.runbook, values, state.start, verdict=str(state.verdict), next_action=str(closing.get("next", "")))
+
+
+def paste(title: str, text: str) -> None:
+    """Displays a block of text to copy, such as the parameter lines of an apply."""
+    clean = redact(text)
+    shown = f'<pre class="rb-value-paste">{escaped(clean, 4000, lines=True)}</pre>'
+    html = f'<div class="rb-paste"><b>{escaped(title)}</b>{shown}</div>'
+    put({"text/html": html, "text/plain": f"{harmless(title)}:\n{harmless(clean, 4000, lines=True)}"})
 
 
 def install_error_card(shell: Any, *, resume: str = "") -> None:

@@ -183,13 +183,16 @@ class Run(Ledger):
         return self._authority
 
     def _close_planned(self) -> None:
-        plan = changing.close_planned(self)
+        plan, lines = changing.close_planned(self)
+        display.paste("To apply this plan, a new run with these parameters", lines)
+        path = self.folder / changing.APPLY
+        shown = path.relative_to(self.home) if path.is_relative_to(self.home) else path
         self.shut(
             Verdict.PLANNED,
             "planned",
             "close",
             "Every check passed, and nothing was written. The plan is in plan.json.",
-            f"To apply, a new run with these parameters:\n{changing.lines_to_paste(self, plan)}",
+            f"gpurunbook run {self.book.name} --parameters {shown} (for Lab: `gpurunbook new`, likewise)",
             plan=plan,
         )
 

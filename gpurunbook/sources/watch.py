@@ -38,7 +38,7 @@ class _Stream(threading.Thread):
         self._items: dict[str, Any] = {}
         self._problem: Problem | None = Problem("not-read", "not read yet")
         self._lock = threading.Lock()
-        self._stop = threading.Event()
+        self._ending = threading.Event()
         self._response: urllib3.BaseHTTPResponse | None = None
         collection, query = _collection(need)
         self._pages = Pages(collection, None, query)
@@ -56,25 +56,25 @@ class _Stream(threading.Thread):
         return Observed(self._need, items[0])
 
     def stop(self) -> None:
-        self._stop.set()
+        self._ending.set()
         response = self._response
         if response is not None:
             response.shutdown() if hasattr(response, "shutdown") else response.close()
 
     def run(self) -> None:
-        while not self._stop.is_set():
+        while not self._ending.is_set():
             try:
                 version = self._list()
-                while not self._stop.is_set():
+                while not self._ending.is_set():
                     version = self._watch(version)
             except Gone:
                 continue
             except ClusterError as wrong:
                 self._note(Problem(wrong.code, str(wrong)))
-                self._stop.wait(wrong.retry_after or 1.0)
+                self._ending.wait(wrong.retry_after or 1.0)
             except Exception as wrong:
                 self._note(Problem("watch-broken", f"{type(wrong).__name__}: {wrong}"))
-                self._stop.wait(1.0)
+                self._ending.wait(1.0)
 
     def _list(self) -> str:
         found: dict[str, Any] = {}
@@ -116,12 +116,12 @@ class _Stream(threading.Thread):
             if response.status != 200:
                 raise_for(response.status, response.read(1 << 16), response.headers, what)
             for line in _lines(response):
-                if self._stop.is_set():
+                if self._ending.is_set():
                     break
                 version = self._event(line, what) or version
         except (urllib3.exceptions.HTTPError, OSError, ValueError):
             # A watch may end at any time; it goes on from the last resourceVersion.
-            self._stop.wait(0.05)
+            self._ending.wait(0.05)
         except Unauthorized:
             raise
         finally:
