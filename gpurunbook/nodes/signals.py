@@ -59,9 +59,9 @@ def states(pod: Pod) -> Iterator[Reason]:
 
 
 def assigned(pod: Pod, node: str) -> list[Reason]:
-    """Writes nothing. HAMi's choice of the node for a pod that is not bound yet."""
+    """Writes nothing. HAMi's choice of the node, asked of a pod that is not bound yet."""
     annotations = pod.metadata.annotations or {}
-    if pod.spec.nodeName or annotations.get(HAMI_NODE) != node:
+    if annotations.get(HAMI_NODE) != node:
         return []
     return [Reason("hami-assigned", f"{HAMI_NODE}={node}, {HAMI_PHASE}={annotations.get(HAMI_PHASE, 'absent')}")]
 

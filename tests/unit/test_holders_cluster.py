@@ -202,6 +202,12 @@ def test_an_operand_is_told_by_the_uid_of_its_daemonset() -> None:
     assert (facts["verdict"], facts["operands"]) == ("none", ["gpu-operator/nvidia-dcgm-exporter-x"])
 
 
+def test_an_operand_that_is_not_bound_is_none_of_this_node() -> None:
+    mine = {**EXPORTER, "owner": {"kind": "DaemonSet", "name": "nvidia-dcgm-exporter", "uid": "u1"}}
+    facts = judge(cluster(unbound=[mine], daemonsets=[daemonset("nvidia-dcgm-exporter", "u1")])).facts
+    assert (facts["verdict"], facts["operands"]) == ("none", [])
+
+
 @pytest.mark.parametrize(
     ("owner", "there"),
     [
