@@ -42,13 +42,14 @@ class Leak:
 @dataclass(frozen=True)
 class Shape:
     """One kind of secret. anchors: what it begins with, found by plain search; the pattern is matched from there and
-    its group `secret` is the secret; sure: a further look at the match.
+    its group `secret` is the secret; sure: a further look at the match; near: one of these stands in the text as well.
     """
 
     kind: str
     anchors: tuple[str, ...]
     pattern: re.Pattern[str]
     sure: Callable[[str, re.Match[str]], bool] | None = None
+    near: tuple[str, ...] = ("",)
 
 
 def _decoded(run: str) -> str | None:
@@ -145,6 +146,7 @@ SHAPES = (
         ("token", "password"),
         re.compile(rf"(?<![A-Za-z0-9_.])(?:token{_IS}(?=.{{16}})|password{_IS}){_value(6)}"),
         _kubeconfig,
+        ("current-context", "Config"),
     ),
     Shape(
         "registry-login",
@@ -157,6 +159,7 @@ SHAPES = (
         ("password", "identitytoken", "registrytoken"),
         re.compile(rf"[a-z]+{_Q}\s*:\s*{_Q}{_value(4)}"),
         _docker,
+        ("auths",),
     ),
     Shape(
         "cluster-join-token", ("K10",), re.compile(r"(?<![A-Za-z0-9])(?P<secret>K10[0-9a-f]{64}::[a-z]+:[0-9A-Za-z.]+)")
@@ -269,7 +272,10 @@ def _places(text: str, anchors: tuple[str, ...], pattern: re.Pattern[str]) -> It
 
 
 def _matches(shape: Shape, text: str) -> Iterator[re.Match[str]]:
-    return (match for match in _places(text, shape.anchors, shape.pattern) if not shape.sure or shape.sure(text, match))
+    if any(word in text for word in shape.near):
+        for match in _places(text, shape.anchors, shape.pattern):
+            if not shape.sure or shape.sure(text, match):
+                yield match
 
 
 def _secrets(text: str, depth: int) -> Iterator[tuple[int, str, str]]:

@@ -136,13 +136,13 @@ def _cell(cell: executed.Cell, anomalies: Sequence[Mapping[str, str]]) -> dict[s
         "prose": None,
         "label": "did not run" if silent else f"[{cell.ran}]" if cell.ran is not None else cell.kind,
         "words": words,
-        "source": harmless(cell.source, TEXT, lines=True),
+        "source": harmless(_calm(cell.source), TEXT, lines=True),
         "outputs": [made for output in cell.outputs if (made := _output(output))],
     }
 
 
 def _prose(text: str) -> str:
-    return clean(_markdown().render(harmless(text, TEXT, lines=True)))
+    return clean(_markdown().render(harmless(_calm(text), TEXT, lines=True)))
 
 
 def _output(output: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -184,7 +184,11 @@ def _data(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _text(text: str) -> str:
-    return f"<pre>{escaped(_COLOURED.sub('', text[: 4 * TEXT]), TEXT, lines=True)}</pre>" if text.strip() else ""
+    return f"<pre>{escaped(_calm(text), TEXT, lines=True)}</pre>" if text.strip() else ""
+
+
+def _calm(text: str) -> str:
+    return _COLOURED.sub("", text).replace("\t", "    ").replace("\r\n", "\n")
 
 
 def _image(text: Any, magic: bytes) -> str:

@@ -64,7 +64,12 @@ def scrap(name: str, data: Any) -> dict[str, Any]:
 
 
 def error(name: str, message: str) -> dict[str, Any]:
-    return {"output_type": "error", "ename": name, "evalue": message, "traceback": [f"\x1b[31m{name}\x1b[0m: {message}"]}
+    return {
+        "output_type": "error",
+        "ename": name,
+        "evalue": message,
+        "traceback": [f"\x1b[31m{name}\x1b[0m: {message}"],
+    }
 
 
 def source_notebook() -> Notebook:

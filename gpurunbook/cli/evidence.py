@@ -1,0 +1,156 @@
+"""`gpurunbook seal`, `verify` and `report`: the evidence of a run."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from gpurunbook.cli.answer import output_option
+from gpurunbook.runbook.hostile import harmless
+
+_COLOURS = {
+    **dict.fromkeys(("pass", "sealed", "consistent", "anchored", "signed"), "green"),
+    **dict.fromkeys(("rejected", "blocked", "failed", "altered", "withheld"), "red"),
+    **dict.fromkeys(("unknown", "unsealed"), "magenta"),
+}
+_FOLDER = click.Path(file_okay=False, path_type=Path)
+_FILE = click.Path(dir_okay=False, path_type=Path)
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("run", type=_FOLDER)
+@click.option("--notebook", type=_FILE, help="The executed notebook, when it was saved outside of the run folder.")
+@click.option("--source", type=_FILE, help="The source notebook, when the run's home is not here any more.")
+@click.option("--sign", "key", type=_FILE, help="Sign the manifest with this ssh key.")
+@output_option
+def seal(run: Path, notebook: Path | None, source: Path | None, key: Path | None, output: str | None) -> int:
+    """Make the evidence of RUN, a run folder or its id, from its journal and its saved notebook.
+
+    Exits 0 when it is sealed, 1 when it is withheld because something in it looks like a secret, 2 when it cannot
+    be sealed. The verdict of the run is told, and not part of the exit code.
+    """
+    from gpurunbook.runbook.seal import manifest_digest
+    from gpurunbook.runbook.seal import seal as make
+
+    folder = _located(run)
+    manifest = make(folder, notebook=notebook, sign_key=key, source=source)
+    told = ("run", "runbook", "verdict", "evidence", "lowered", "anomalies", "not_run", "withheld", "rehearsal")
+    answer = {**{name: manifest[name] for name in told}, "folder": str(folder), "manifest": manifest_digest(folder)}
+    withheld = manifest["evidence"] == "withheld"
+    if _json(output):
+        _print(answer)
+    else:
+        _say(f"{manifest['evidence']}: run {manifest['run']} is {manifest['verdict']}", manifest["evidence"])
+        _say(f"  manifest {answer['manifest']}")
+        _each("  lowered, because: ", (f"{_where(entry)}{entry['detail']}" for entry in manifest["lowered"]), "unknown")
+        _each("  ", (f"{entry['kind']}: {_where(entry)}{entry['detail']}" for entry in manifest["anomalies"]))
+        for name, leaks in manifest["withheld"].items():
+            _each(f"  looks like a secret: {name}: ", leaks, "withheld")
+    if withheld:
+        click.echo("Take it out at its origin, treat the secret as known, and run and seal again.", err=True)
+    return 1 if withheld else 0
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("folder", type=_FOLDER)
+@click.option("--manifest-digest", metavar="SHA", help="The manifest's digest as it is known from elsewhere.")
+@click.option("--signers", type=_FILE, help="allowed_signers file of those who may sign evidence.")
+@click.option("--cosign-key", type=_FILE, help="Not supported yet.")
+@output_option
+def verify(
+    folder: Path, manifest_digest: str | None, signers: Path | None, cosign_key: Path | None, output: str | None
+) -> int:
+    """Say whether the bundle in FOLDER is as it was sealed. Writes nothing.
+
+    consistent: nothing was changed by halves. anchored: and its digest is the given one. signed: and one of the
+    signers signed it. Exits 0 for these, 1 when it is altered or less than was asked for, 2 when it is unsealed.
+    """
+    from gpurunbook.runbook.verify import EXIT
+    from gpurunbook.runbook.verify import verify as judge
+
+    folder = _located(folder)
+    answer = judge(folder, manifest_digest=manifest_digest, signers=signers, cosign_key=cosign_key)
+    told = answer.as_json()
+    if _json(output):
+        _print(told)
+        return EXIT[answer.verdict]
+    _say(answer.verdict, answer.verdict)
+    for name in ("run", "run_verdict", "evidence", "signer", "manifest_digest"):
+        if told[name] is not None:
+            _say(f"  {name.replace('_', ' ')}: {told[name]}")
+    if answer.rehearsal:
+        _say("  rehearsal: not evidence for a live cluster", "altered")
+    _each("  ", (f"{d['kind']} {d['name']}: {d['message']}" for d in told["differences"]), answer.verdict)
+    if len(answer.differences) > len(told["differences"]):
+        _say(f"  and {len(answer.differences) - len(told['differences'])} more")
+    return EXIT[answer.verdict]
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("folder", type=_FOLDER)
+@click.option("--out", type=_FILE, help="Where the page is written. Default: RUNBOOK-RUN.html here.")
+@output_option
+def report(folder: Path, out: Path | None, output: str | None) -> int:
+    """Write the executed notebook of FOLDER as one HTML page that needs neither scripts nor the network.
+
+    The page says what `verify` says of the bundle, and so does the exit code: 0 consistent, 1 altered, 2 unsealed.
+    """
+    from gpurunbook.runbook import keep
+    from gpurunbook.runbook.verify import EXIT, page
+    from gpurunbook.runbook.verify import verify as judge
+
+    folder = _located(folder)
+    answer = judge(folder)
+    name, text = page(folder, answer)
+    out = out or Path(f"{name}.html")
+    keep.write(out, text.encode())
+    if _json(output):
+        _print({"path": str(out), "verdict": answer.verdict})
+    else:
+        _say(f"{answer.verdict}: {out}", answer.verdict)
+    return EXIT[answer.verdict]
+
+
+def _located(given: Path) -> Path:
+    """A folder as given, or the run of that id."""
+    from gpurunbook.errors import InputError
+    from gpurunbook.runbook import workspace
+
+    if given.is_dir():
+        return given
+    if len(given.parts) == 1:
+        try:
+            run = workspace.runs_folder(workspace.find_home()) / given
+        except InputError:
+            run = given
+        if run.is_dir():
+            return run
+    raise InputError(
+        "no such folder, and no run of this id", subject=str(given), remedy="`ls outputs/` shows the runs."
+    )
+
+
+def _json(output: str | None) -> bool:
+    return (output or ("table" if sys.stdout.isatty() else "json")) == "json"
+
+
+def _print(answer: Mapping[str, Any]) -> None:
+    click.echo(json.dumps(answer, sort_keys=True, indent=1, allow_nan=False))
+
+
+def _where(entry: Mapping[str, str]) -> str:
+    return f"cell {entry['cell']}: " if entry["cell"] else ""
+
+
+def _say(line: str, word: str = "") -> None:
+    click.secho(harmless(line, 900), fg=_COLOURS.get(word))
+
+
+def _each(head: str, lines: Iterable[str], word: str = "") -> None:
+    for line in lines:
+        _say(head + line, word)
