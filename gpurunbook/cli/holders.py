@@ -10,6 +10,7 @@ from typing import Any
 import click
 import msgspec
 
+from gpurunbook.nodes.discovery import node_object
 from gpurunbook.nodes.holders import Around, Report, follow, needs, report
 from gpurunbook.nodes.holders import holders as judge
 from gpurunbook.nodes.operands import NAMESPACES
@@ -44,6 +45,7 @@ def holders(
     """
     if claims and not pod_json:
         raise click.UsageError("--claims goes with --pod-json; on a cluster the claims are read from it")
+    node_object(node)
     namespaces = operator_namespace or NAMESPACES
     if pod_json:
         answer = captured(node, pod_json, claims, namespaces)

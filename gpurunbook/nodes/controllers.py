@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpurunbook.findings import Finding, Status, Verdict
-from gpurunbook.nodes.discovery import GROUPS, Served
+from gpurunbook.nodes.discovery import GROUPS, Served, node_object
 from gpurunbook.nodes.selectors import label_selector
 from gpurunbook.plan import Check, Judgement, Need, Object, Observed, Pages, Seen, Table
 
@@ -43,7 +43,7 @@ def other_hands(node: str, sentinel: str = "nvsentinel") -> Check:
     return Check(
         title=f"Who else cordons {node}",
         needs={
-            "node": Object(f"/api/v1/nodes/{node}"),
+            "node": node_object(node),
             "groups": GROUPS,
             "breaker": Object(f"/api/v1/namespaces/{sentinel}/configmaps/circuit-breaker"),
             "autoscaler": Object("/api/v1/namespaces/kube-system/configmaps/cluster-autoscaler-status"),

@@ -1,14 +1,35 @@
-"""Which API groups a cluster serves. Only a list of groups that was read says that one is absent: a 404 on a
-collection may be a proxy, an aggregated API that is down, or a version that is switched off."""
+"""How a node is asked for, and which API groups a cluster serves.
+
+Only a list of groups that was read says that one is absent: a 404 on a collection may be a proxy, an aggregated API
+that is down, or a version that is switched off.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
+from gpurunbook.errors import ParameterError
 from gpurunbook.plan import Object, Observed
 
 GROUPS = Object("/apis")
+
+_NAME = re.compile(r"[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?")
+
+
+def node_object(name: str) -> Object:
+    """Writes nothing. The need of one node. Raises ParameterError for what cannot be a node's name.
+
+    An empty name would ask for the list of nodes and for the pods that are bound nowhere, and find nobody.
+    """
+    if not _NAME.fullmatch(name):
+        raise ParameterError(
+            f"{name!r} cannot be a node's name: lower-case letters, digits, `-` and `.`",
+            subject="parameter node",
+            remedy="`kubectl get nodes` lists the names.",
+        )
+    return Object(f"/api/v1/nodes/{name}")
 
 
 class Served:

@@ -14,7 +14,7 @@ from typing import Any
 
 from gpurunbook.findings import Finding, Status, Verdict
 from gpurunbook.nodes import claims, machines, operands, signals
-from gpurunbook.nodes.discovery import GROUPS, Served
+from gpurunbook.nodes.discovery import GROUPS, Served, node_object
 from gpurunbook.nodes.resources import permitted
 from gpurunbook.nodes.shapes import (
     Claim,
@@ -28,7 +28,7 @@ from gpurunbook.nodes.shapes import (
     VmiPage,
 )
 from gpurunbook.nodes.signals import Reason
-from gpurunbook.plan import Check, Judgement, Need, Object, Pages, Seen, Table
+from gpurunbook.plan import Check, Judgement, Need, Pages, Seen, Table
 
 CHECK = "holders"
 NONE, HELD, UNKNOWN = "none", "held", "unknown"
@@ -178,7 +178,7 @@ def no_holders(node: str, operator: Collection[str] = operands.NAMESPACES) -> Ch
 def needs(node: str) -> dict[str, Need]:
     """Writes nothing. What must be observed first: lists of this node, and pods that are not bound yet."""
     return {
-        "node": Object(f"/api/v1/nodes/{node}"),
+        "node": node_object(node),
         "pods": Pages("/api/v1/pods", PodPage, (("fieldSelector", f"spec.nodeName={node}"),)),
         "unbound": Pages("/api/v1/pods", PodPage, (("fieldSelector", "spec.nodeName="),)),
         "daemonsets": Pages("/apis/apps/v1/daemonsets", DaemonSetPage),

@@ -14,10 +14,11 @@ from typing import Any
 from gpurunbook.findings import Finding, Status, Verdict
 from gpurunbook.nodes import families
 from gpurunbook.nodes.cordon import taint, toleration
+from gpurunbook.nodes.discovery import node_object
 from gpurunbook.nodes.families import Fix
 from gpurunbook.nodes.operands import NAMESPACES
 from gpurunbook.nodes.selectors import daemon_runs_on
-from gpurunbook.plan import Check, Judgement, Object, Pages, Seen, Table
+from gpurunbook.plan import Check, Judgement, Pages, Seen, Table
 
 CHECK = "tolerations"
 
@@ -100,7 +101,7 @@ def daemonsets_return(node: str, operator: Collection[str] = NAMESPACES) -> Chec
     """Writes nothing. The check that what must run on the node tolerates our taint; else the run is blocked."""
     return Check(
         title=f"DaemonSets come back on {node} under our taint",
-        needs={"node": Object(f"/api/v1/nodes/{node}"), "daemonsets": Pages("/apis/apps/v1/daemonsets")},
+        needs={"node": node_object(node), "daemonsets": Pages("/apis/apps/v1/daemonsets")},
         judge=lambda seen: judgement(node, seen, operator),
         against=Verdict.BLOCKED,
     )

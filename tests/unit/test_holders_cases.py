@@ -16,6 +16,7 @@ from click.testing import CliRunner, Result
 from holder_samples import claim, pod
 
 from gpurunbook.cli.holders import holders
+from gpurunbook.errors import ParameterError
 
 CASES = Path(__file__).parents[1] / "cases" / "holders"
 SIGNALS = yaml.safe_load((CASES / "signals.yaml").read_text())
@@ -153,6 +154,15 @@ def test_claims_need_a_list_of_pods(tmp_path: Path) -> None:
     result = CliRunner().invoke(holders, ["--node", "n1", "--claims", str(tmp_path / "c.json")])
     assert result.exit_code == 2
     assert "--pod-json" in result.stderr
+
+
+@pytest.mark.parametrize("name", ["", "n1 ", "a/b"])
+def test_what_cannot_be_a_node_name_is_no_answer(tmp_path: Path, name: str) -> None:
+    (tmp_path / "p.json").write_text('{"items": []}')
+    args = ["--node", name, "--pod-json", str(tmp_path / "p.json"), "-o", "json"]
+    result = CliRunner().invoke(holders, args, standalone_mode=False)
+    assert isinstance(result.exception, ParameterError)
+    assert result.stdout == ""
 
 
 def test_a_list_without_any_pod_of_the_node_is_remarked(tmp_path: Path) -> None:

@@ -13,9 +13,11 @@ from typing import Any
 import pytest
 from holder_samples import FakeCluster, cluster, pod
 
+from gpurunbook.errors import ParameterError
 from gpurunbook.findings import Status, Verdict, worst
-from gpurunbook.nodes import holders, no_holders
+from gpurunbook.nodes import holders, no_holders, other_hands
 from gpurunbook.nodes.discovery import Served
+from gpurunbook.nodes.tolerations import daemonsets_return
 from gpurunbook.plan import Check, Judgement, Object, Observed, Problem, Table
 
 GPU = {"containers": [{"name": "c", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]}
@@ -96,6 +98,15 @@ def test_the_table_shows_the_first_rows_and_counts_all() -> None:
 def test_hami_choice_is_found_among_unbound_pods() -> None:
     content = cluster(unbound=[{"name": "a", "phase": "Pending", "annotations": {"hami.io/vgpu-node": "n1"}}])
     assert judge(content).facts["holders"][0]["reasons"] == ["hami-assigned"]
+
+
+@pytest.mark.parametrize(
+    "name", ["", " ", "n1/..", "N1", "n1?limit=1", "n1\n", "n1,status.phase=Running", "-n", "n" * 254]
+)
+@pytest.mark.parametrize("make", [no_holders, daemonsets_return, other_hands])
+def test_what_cannot_be_a_node_name_is_refused_before_anything_is_read(name: str, make: Any) -> None:
+    with pytest.raises(ParameterError):
+        make(name)
 
 
 # -- what is served, and what cannot be read -------------------------------------------------------------------------
