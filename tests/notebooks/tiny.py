@@ -35,10 +35,10 @@ def environment() -> dict[str, str]:
     return {k: v for k, v in os.environ.items() if not k.startswith(("GPURUNBOOK_", "JPY_"))}
 
 
-def papermill(home: Path, *words: str) -> subprocess.Popen[str]:
+def papermill(home: Path, *words: str, output: str = "out.ipynb", **more: Any) -> subprocess.Popen[str]:
     """A real papermill with our engine, begun in the home."""
     command = [sys.executable, "-m", "papermill", "--engine", "gpurunbook", "--no-progress-bar", *words]
-    return _begin(home, [*command, source(home), "out.ipynb"])
+    return _begin(home, [*command, source(home), output], **more)
 
 
 def gpurunbook(home: Path, *words: str, **more: Any) -> subprocess.Popen[str]:
