@@ -1,8 +1,8 @@
 """The API servers that the conformance list runs against.
 
 `apiserver` is parametrised: `embedded`, and `envtest`, a real kube-apiserver. The latter is whatever the kubeconfig
-in GPURUNBOOK_ENVTEST_KUBECONFIG reaches, as a user who may do everything and impersonate; whoever starts a control
-plane overrides `envtest_kubeconfig`.
+in GPURUNBOOK_ENVTEST_KUBECONFIG reaches, as a user who may do everything and impersonate, with its etcd at the URL in
+GPURUNBOOK_ENVTEST_ETCD (needed to make it forget the past); whoever starts a control plane overrides `envtest`.
 """
 
 from __future__ import annotations
@@ -53,9 +53,23 @@ def embedded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embedded]:
     stop(state)
 
 
+@dataclass(frozen=True)
+class Envtest:
+    """A real control plane: a kubeconfig of its administrator, and the client URL of its etcd where it is known."""
+
+    kubeconfig: Path
+    etcd: str = ""
+
+    def compact(self) -> None:
+        """Compact etcd up to now, through its JSON gateway."""
+        etcd = Client(self.etcd, {})
+        revision = etcd.call("POST", "/v3/kv/range", {"key": "AA=="})["header"]["revision"]
+        etcd.call("POST", "/v3/kv/compaction", {"revision": revision, "physical": True})
+
+
 @pytest.fixture(scope="session")
-def envtest_kubeconfig() -> Path:
-    """The kubeconfig of a real control plane."""
+def envtest() -> Envtest:
+    """The real control plane."""
     found = os.environ.get("GPURUNBOOK_ENVTEST_KUBECONFIG", "")
     if not found:
         reason = (
@@ -64,7 +78,7 @@ def envtest_kubeconfig() -> Path:
         if os.environ.get("CI") == "true":
             pytest.fail(reason)
         pytest.skip(reason)
-    return Path(found)
+    return Envtest(Path(found), os.environ.get("GPURUNBOOK_ENVTEST_ETCD", ""))
 
 
 @pytest.fixture(scope="session", params=["embedded", pytest.param("envtest", marks=pytest.mark.envtest)])
@@ -73,8 +87,8 @@ def apiserver(request: pytest.FixtureRequest) -> ApiServer:
     if request.param == "embedded":
         server: Embedded = request.getfixturevalue("embedded")
         return ApiServer("embedded", server.client(), lambda: server.control("POST", "compact"))
-    kubeconfig = request.getfixturevalue("envtest_kubeconfig")
-    return ApiServer("envtest", Client.of_kubeconfig(kubeconfig), None)
+    real: Envtest = request.getfixturevalue("envtest")
+    return ApiServer("envtest", Client.of_kubeconfig(real.kubeconfig), real.compact if real.etcd else None)
 
 
 @pytest.fixture
