@@ -249,14 +249,15 @@ class Comparison:
         for word, (has, lacks) in {than: (others, ones), where: (ones, others)}.items():
             for key in has.keys() - lacks.keys():
                 entry = has[key] if isinstance(has[key], dict) else {}
-                kind = "parameter" if entry.get("kind") == "parameter" else "cell"
+                kind = entry["kind"] if entry.get("kind") in ("file", "parameter") else "cell"
                 self.say(kind, str(entry.get("cell")), f"only {word} says: {entry.get('kind')}: {entry.get('detail')}")
 
     def _meaning(self, records: list[Record], notebook: executed.Notebook) -> None:
         """What the journal and the notebook say, computed again."""
         try:
-            core = facts.conclude(records, notebook, self.whole["source"], self._digests)
             findings = facts.findings(records)
+            self._findings(findings)
+            core = facts.conclude(records, notebook, self.whole["source"], self._digests)
             page = report.render(notebook, {**core, "evidence": "sealed"}, findings["findings"])
             package = records[0]["data"]["package"]
         except EvidenceError as wrong:
@@ -269,7 +270,6 @@ class Comparison:
         self._fields(bundle.MANIFEST, {"package": self.manifest.package}, {"package": package}, "the journal")
         if self.manifest.notebook.sha256 != facts.shown(notebook)["sha256"]:
             self.say("manifest", "notebook", "its digest is not that of the notebook")
-        self._findings(findings)
         name = f"{self.manifest.runbook}.html"
         if self.manifest.renderer == report.renderer() and self._digests.get(name) not in {None, digest(page.encode())}:
             self.say("html", name, "is not what the notebook and the journal give")

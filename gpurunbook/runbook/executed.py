@@ -194,7 +194,9 @@ def outline(notebook: Notebook) -> list[dict[str, Any]]:
 
 
 def anomaly(kind: str, cell: str, detail: str) -> dict[str, str]:
-    """Writes nothing. One way in which a notebook is not its source, run from top to bottom."""
+    """Writes nothing. One way in which a notebook is not its source, run from top to bottom, or not what the journal
+    says. cell: the cell, or the file that is meant.
+    """
     return {"kind": kind, "cell": cell, "detail": detail}
 
 

@@ -235,4 +235,4 @@ def _files(records: Sequence[Record], files: Mapping[str, str]) -> Iterator[dict
             recorded |= record["data"]["files"]
     for name, wanted in sorted(recorded.items()):
         if files.get(name) != wanted:
-            yield anomaly("file", "", f"{name} is {'not what was judged' if name in files else 'missing'}")
+            yield anomaly("file", name, "is not what was judged" if name in files else "was judged and is missing")
