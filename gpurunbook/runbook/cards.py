@@ -24,6 +24,7 @@ from gpurunbook.errors import (
 from gpurunbook.runbook.hostile import escaped, harmless
 from gpurunbook.runbook.marks import badge, colour, plain, slug
 from gpurunbook.runbook.mime import CARD_BUDGET, Bundle, size
+from gpurunbook.runbook.tables import spoken
 
 _KINDS: tuple[tuple[type[Exception], str, str], ...] = (
     (
@@ -96,6 +97,17 @@ def state_line(step: str, status: str, *, detail: str = "", next_action: str = "
         text.append(f"next: {harmless(next_action)}")
         parts.append(f'next: <span class="rb-value-next">{escaped(next_action)}</span>')
     return {"text/html": f'<div class="rb-state">{" · ".join(parts)}</div>', "text/plain": " · ".join(text)}
+
+
+def facts_line(facts: Mapping[str, str | int | float]) -> Bundle:
+    """Writes nothing. The first eight facts of a step on one line, each found by its class, `rb-fact-<name>`."""
+    shown = {name.replace("_", " "): spoken(value) for name, value in list(facts.items())[:8]}
+    text = [f"{harmless(name, 40)}: {harmless(value, 80)}" for name, value in shown.items()]
+    parts = [
+        f'<b>{escaped(name, 40)}</b>: <span class="rb-fact-{slug(name)}">{escaped(value, 80)}</span>'
+        for name, value in shown.items()
+    ]
+    return {"text/html": f'<div class="rb-facts">{" · ".join(parts)}</div>', "text/plain": " · ".join(text)}
 
 
 def banner(

@@ -86,7 +86,7 @@ def start(state: State, book: Runbook, *, resumed: bool) -> None:
 
 
 def judged(title: str, judgement: Judgement, record: Mapping[str, Any]) -> None:
-    """Displays what a step concluded: its status, the findings that are not good, then the rule's views.
+    """Displays what a step concluded: status, facts, the findings that are not good, then the rule's views.
 
     record: the journal's `judged` data of the step.
     """
@@ -96,6 +96,8 @@ def judged(title: str, judgement: Judgement, record: Mapping[str, Any]) -> None:
             title, str(record["status"]), detail=f"findings: {len(judgement.findings)}, not good: {len(bad)}"
         )
     )
+    if facts := {k: v for k, v in record.get("facts", {}).items() if isinstance(v, str | int | float)}:
+        put(cards.facts_line(facts))
     kept = [name for name in record.get("files", {}) if name.startswith("after/")]
     file = kept[0] if len(kept) == 1 else "after/ of the run folder" if kept else ""
     _show([(_findings(bad), "findings.json")] * bool(bad) + [(view, file) for view in judgement.views])

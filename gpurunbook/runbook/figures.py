@@ -151,7 +151,8 @@ def svg(figure: Figure) -> str:
                 f"fill='{PALETTE[i % len(PALETTE)]}'><title>{escaped(f'{name}: {spoken(series[at])}')}</title></rect>"
             )
             x += wide
-        said = " + ".join(str(spoken(series[at])) for series in figure.series.values())
+        each = [str(spoken(series[at])) for series in figure.series.values()]
+        said = " + ".join(each) if set(each) != {"0"} else "0"
         parts.append(_text(x + 6, y + 14, said, "class='rb-value'"))
         y += step
     return (

@@ -58,10 +58,13 @@ def table_html(table: Table, *, rows: int = ROWS, chars: int = 300, file: str = 
     tops = {i: max((amount(r[i]) for r in shown), default=0.0) for i in _places(table)}
     head = "".join(f'<th class="rb-head" style="text-align:left">{escaped(name, chars)}</th>' for name in table.columns)
     body = "".join(_row(table, row, tops, chars) for row in shown)
+    notes = _notes_html(_notes(table, len(shown), file))
+    if not shown:
+        return f'<div class="rb-table"><b class="rb-title">{escaped(table.title)}</b>{notes}</div>'
     return (
         f'<div class="rb-table"><table><caption style="text-align:left;caption-side:top">'
         f'<b class="rb-title">{escaped(table.title)}</b></caption><thead><tr>{head}</tr></thead>'
-        f"<tbody>{body}</tbody></table>{_notes_html(_notes(table, len(shown), file))}</div>"
+        f"<tbody>{body}</tbody></table>{notes}</div>"
     )
 
 

@@ -23,7 +23,7 @@ from gpurunbook.errors import GateError, NotFound, OutOfOrder, RunbookError, Sto
 from gpurunbook.findings import Finding, Status, Verdict
 from gpurunbook.journal import State
 from gpurunbook.plan import Figure, Judgement, Table
-from gpurunbook.runbook import cards, display
+from gpurunbook.runbook import cards, display, mime
 from gpurunbook.runbook.hostile import escaped, harmless
 
 PLOTLY = "application/vnd.plotly.v1+json"
@@ -192,8 +192,10 @@ def test_exactly_fifty_rows_are_not_called_cut():
     assert "first" not in display.bundle(table([("a", "pass", 1)] * 50))["text/plain"]
 
 
-def test_an_empty_table_says_so():
-    assert Page(display.bundle(table([]))["text/html"]).all("rb-note") == ["no rows"]
+def test_an_empty_table_says_so_without_a_head():
+    page = Page(display.bundle(table([]))["text/html"])
+    assert page.all("rb-note") == ["no rows"]
+    assert page.all("rb-head") == []
 
 
 def test_bars_are_in_proportion_and_never_of_odd_numbers():
@@ -331,6 +333,11 @@ def test_svg_is_well_formed_without_scripts_and_holds_every_value():
     assert "b\\x1b" in text
     assert "3 + 1" in text
     assert "4 + 0" in text
+
+
+def test_svg_says_one_zero_where_nothing_is():
+    zeros = Figure("none", ["a"], {"one": [0], "two": [0]})
+    assert [e.text for e in ET.fromstring(display.svg(zeros)).iter() if e.get("class") == "rb-value"] == ["0"]
 
 
 # -- JupyterLab's sanitiser --------------------------------------------------------------------------------------
@@ -510,6 +517,21 @@ def test_a_judgement_shows_status_bad_findings_and_views(shown):
     assert Page(bad["text/html"]).all("rb-col-remedy") == ["pin it"]
     assert Page(bad["text/html"]).all("rb-col-subject") == ["ns/pod/<b>"]
     assert "first 50 of 60, all in after/inventory.json" in view["text/plain"]
+
+
+def test_a_judgement_shows_its_plain_facts_by_name_and_no_nested_ones(shown):
+    facts = {"digests": 10, "evidence_ready": True, "inventory": "<b>", "runtime": {"manifest": 51}}
+    display.judged("Judge images", Judgement((), ()), {"status": "pass", "facts": facts})
+    _, line = shown
+    page = Page(line["text/html"])
+    assert (page.one("rb-fact-digests"), page.one("rb-fact-evidence-ready")) == ("10", "yes")
+    assert page.one("rb-fact-inventory") == "<b>"
+    assert line["text/plain"] == "digests: 10 · evidence ready: yes · inventory: <b>"
+
+
+def test_the_facts_of_a_step_stay_small_whatever_they_hold():
+    line = cards.facts_line({f"{n}{'<' * 5000}": "'" * 5000 for n in range(1000)})
+    assert mime.size(line) < 8 * 1024
 
 
 def test_the_line_after_a_gate_says_how_far_and_what_next(shown):
