@@ -134,11 +134,17 @@ def _cell(cell: executed.Cell, anomalies: Sequence[Mapping[str, str]]) -> dict[s
         "key": _plain(cell.key),
         "silent": silent,
         "prose": None,
-        "label": "did not run" if silent else f"[{cell.ran}]" if cell.ran is not None else cell.kind,
+        "label": _label(cell, silent),
         "words": words,
         "source": harmless(_calm(cell.source), TEXT, lines=True),
         "outputs": [made for output in cell.outputs if (made := _output(output))],
     }
+
+
+def _label(cell: executed.Cell, silent: bool) -> str:
+    count = f"[{cell.ran}]" if cell.ran is not None else cell.kind
+    given = " parameters as given to papermill" if executed.of_papermill(cell) else ""
+    return "did not run" if silent else count + given
 
 
 def _prose(text: str) -> str:
