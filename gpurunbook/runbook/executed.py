@@ -202,7 +202,8 @@ def anomaly(kind: str, cell: str, detail: str) -> dict[str, str]:
 
 def compare(source: list[dict[str, Any]], notebook: Notebook) -> list[dict[str, str]]:
     """Writes nothing. Every cell that was edited, added, deleted, moved, skipped or run out of order, in this order
-    of kinds. source: an `outline`. papermill's own cells are known, and so are values set in the parameters cell.
+    of kinds. source: an `outline`. papermill's own cells are known, so are values set in the parameters cell, and the
+    empty cell that JupyterLab adds when the last one is run by Shift+Enter.
     """
     known = {entry["id"]: entry for entry in source}
     found: list[dict[str, str]] = []
@@ -210,7 +211,7 @@ def compare(source: list[dict[str, Any]], notebook: Notebook) -> list[dict[str, 
     for cell in notebook.cells:
         entry = known.get(cell.key)
         if entry is None:
-            if not of_papermill(cell):
+            if not of_papermill(cell) and (cell.source.strip() or cell.outputs):
                 found.append(anomaly("added", cell.key, f"a {cell.kind} cell that the source does not have"))
             continue
         present.append(cell.key)

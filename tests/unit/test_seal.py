@@ -375,6 +375,17 @@ def test_what_the_user_added_is_listed_and_lowers_nothing(tmp_path: Path) -> Non
     assert kinds(manifest) == [("edited", "about-audit"), ("added", "scratch")]
 
 
+def test_an_empty_cell_at_the_end_is_no_difference_unless_it_shows_something(tmp_path: Path) -> None:
+    run = made.passed(tmp_path)
+    empty = made.code("5f3a", " \n")
+    run.notebook["cells"].append(empty)
+    run.save()
+    assert kinds(seal(run.folder)) == []
+    empty["outputs"] = [made.shows({"text/html": "<b>pass</b>", "text/plain": "pass"})]
+    run.save()
+    assert kinds(seal(run.folder)) == [("added", "5f3a")]
+
+
 # -- the ways in which a notebook differs --------------------------------------------------------------------------
 
 
