@@ -11,8 +11,8 @@ import hashlib
 import json
 import platform
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from typing import Any
 from gpurunbook.errors import EvidenceError, InputError, RunInUse
 from gpurunbook.journal import Journal, Record, digest, locked, parse, replay
 from gpurunbook.runbook import bundle, executed, facts, report, signing, workspace
-from gpurunbook.runbook.redact import Leak, redact, scan
+from gpurunbook.runbook.redact import redact, scan
 
 DYING_SECONDS = 3.0
 """How long a kernel that is ending may keep the lock of a run that did not close."""
@@ -70,7 +70,7 @@ def seal(
     leaks = {**kept.leaks, **_leaks_of(saved.name, shown, saved.raw)}
     core = facts.conclude(records, shown, origin, kept.digests)
     core["evidence"] = "withheld" if leaks else "sealed"
-    core["withheld"] = {name: sorted(map(str, found)) for name, found in sorted(leaks.items())}
+    core["withheld"] = {name: sorted(told) for name, told in sorted(leaks.items())}
     found = facts.findings(records)
     files: dict[str, bytes] = {saved.name: saved.raw}
     if leaks:
@@ -189,8 +189,10 @@ def _source(path: Path) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class _Kept:
+    """digests by name, and by name what leaks, told without the secret."""
+
     digests: dict[str, str]
-    leaks: dict[str, set[Leak]]
+    leaks: dict[str, set[str]]
 
 
 def _look(run_dir: Path, made: set[str]) -> _Kept:
@@ -202,7 +204,7 @@ def _look(run_dir: Path, made: set[str]) -> _Kept:
             f"is {what}, which cannot be evidence", subject=name, remedy="Put the file itself there.", code="odd-file"
         )
     digests: dict[str, str] = {}
-    leaks: dict[str, set[Leak]] = {}
+    leaks: dict[str, set[str]] = {}
     for name, path in [*folder.files.items(), *folder.outside.items()]:
         if name in made or name == bundle.MANIFEST:
             continue
@@ -211,21 +213,24 @@ def _look(run_dir: Path, made: set[str]) -> _Kept:
             total.update(piece)
             start = lines - before.count(b"\n")
             for leak in scan(before + piece):
-                leaks.setdefault(name, set()).add(Leak(leak.line + start, leak.kind, leak.length, leak.fingerprint))
+                leaks.setdefault(name, set()).add(str(replace(leak, line=leak.line + start)))
             lines += piece.count(b"\n")
         if name in folder.files:
             digests[name] = "sha256:" + total.hexdigest()
     return _Kept(digests, leaks)
 
 
-def _leaks_of(name: str, notebook: executed.Notebook, raw: bytes) -> dict[str, set[Leak]]:
-    # As stored, and as shown: a token may be cut in two by the list of lines.
-    leaks = set(scan(raw))
-    known = {leak.fingerprint for leak in leaks}
+def _leaks_of(name: str, notebook: executed.Notebook, raw: bytes) -> dict[str, set[str]]:
+    # As shown first: a token may be cut in two by the list of lines, and a cell is found more easily than a line.
+    told: set[str] = set()
+    known: set[str] = set()
     for cell in notebook.cells:
         for text in (cell.source, *_texts(cell.outputs)):
-            leaks |= {leak for leak in scan(text) if leak.fingerprint not in known}
-    return {name: leaks} if leaks else {}
+            for leak in scan(text):
+                told.add(f"cell {cell.key}, {leak}")
+                known.add(leak.fingerprint)
+    told |= {str(leak) for leak in scan(raw) if leak.fingerprint not in known}
+    return {name: told} if told else {}
 
 
 def _texts(value: Any) -> Iterator[str]:
@@ -239,7 +244,7 @@ def _texts(value: Any) -> Iterator[str]:
             yield from _texts(item)
 
 
-def _quarantine(run_dir: Path, leaks: Mapping[str, set[Leak]], notebook: str) -> dict[str, str]:
+def _quarantine(run_dir: Path, leaks: Iterable[str], notebook: str) -> dict[str, str]:
     """Makes every file that leaks readable by its owner only, and puts it aside where nothing has it open."""
     moved: dict[str, str] = {}
     aside = run_dir / bundle.WITHHELD

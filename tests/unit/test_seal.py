@@ -541,6 +541,7 @@ def test_a_leak_withholds_the_evidence_and_leaves_the_verdict(tmp_path: Path, le
     manifest = seal(run.folder)
     assert (manifest["evidence"], manifest["verdict"]) == ("withheld", "pass")
     assert "ngc-key" in str(manifest["withheld"])
+    assert ("cell start, line 1: " in str(manifest["withheld"])) == (where == run.path)
     assert NGC[10:] not in json.dumps(manifest)
     assert stat.S_IMODE(where.stat().st_mode) == 0o600
     assert not (run.folder / f"{RUNBOOK}.html").exists()
