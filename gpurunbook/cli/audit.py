@@ -27,7 +27,7 @@ EXIT = {"pass": 0, "fail": 1, "error": 2}
 
 COLOURS = {"pass": "green", "fail": "red", "error": "magenta"}
 
-LIMIT = 1000
+LIMIT = 200
 """Characters of one text that are shown; the JSON has all of it."""
 
 COLUMNS = ("audit", "evidence", "namespace", "pod", "kind", "container", "desired", "resolved", "reasons")
@@ -147,7 +147,7 @@ def _told(report: Report) -> Iterator[str]:
     from gpurunbook.runbook.hostile import harmless
 
     for f in report.findings:
-        yield f"{f.code}: {harmless(f.subject, LIMIT)}: {harmless(f.message, LIMIT)}"
+        yield f"{f.code}: {harmless(f.subject, LIMIT)}: {harmless(f.message, 1000)}"
         yield f"    {f.remedy}"
     for code, count in sorted(Counter(code for r in report.records for code in r.reasons).items()):
         known = RECORD_CODES[code]

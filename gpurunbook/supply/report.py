@@ -19,6 +19,9 @@ CHECK = "provenance"
 _NAMED = 5
 """Pods that one message names; all stand in the records."""
 
+_LONGEST = 2000
+"""Characters of one message: names come from the cluster and may be of any length."""
+
 
 class Digest(msgspec.Struct, gc=False):
     """A manifest digest that runs. repositories: as reported, normalised and sorted; records: how many."""
@@ -54,14 +57,14 @@ def listed(code: str, subject: str, message: str) -> Finding:
     """Writes nothing. A finding about the list as a whole or one of its inputs."""
     known = LIST_CODES[code]
     status = Status.UNKNOWN if known.effect == "error" else Status.FAIL
-    return Finding(CHECK, subject, status, code, message, known.remedy, SOURCE)
+    return Finding(CHECK, subject, status, code, message[:_LONGEST], known.remedy, SOURCE)
 
 
 def recorded(record: Record, code: str) -> Finding:
     """Writes nothing. A finding about one record, for one of its failing codes."""
     known = RECORD_CODES[code]
     message = (
-        f"{record.kind} {record.container!r} asks for {record.desired[:300]!r}, runs {record.resolved[:300]!r}: "
+        f"{record.kind} {record.container[:100]!r} asks for {record.desired[:300]!r}, runs {record.resolved[:300]!r}: "
         f"{known.meaning}"
     )
     return Finding(CHECK, f"{record.namespace}/Pod/{record.pod}", Status.FAIL, code, message, known.remedy, SOURCE)
