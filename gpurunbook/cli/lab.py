@@ -52,13 +52,17 @@ def lab(
 
 def command(root: Path, copy: Path | None, jupyter: tuple[str, ...]) -> list[str]:
     """Writes nothing. The command that starts JupyterLab of this Python on the root folder."""
+    from urllib.parse import quote
+
+    # An address and not a file as argument: it is printed as well, for those who open the browser themselves.
+    opened = [f"--LabApp.default_url=/lab/tree/{quote(str(copy.relative_to(root)))}"] if copy else []
     return [
         sys.executable,
         "-m",
         "jupyterlab",
-        *([str(copy)] if copy else []),
         f"--ServerApp.root_dir={root}",
         "--FileContentsManager.pre_save_hook=gpurunbook.cli.lab.keep_sources",
+        *opened,
         *jupyter,
     ]
 
