@@ -1,0 +1,1 @@
+"""The suite. What each folder holds stands in CONTRIBUTING.md."""

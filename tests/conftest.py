@@ -1,0 +1,65 @@
+"""What needs programs that are built or installed first: the real control plane, the supply-chain tools, a registry.
+
+Where one is missing a test skips and says which command brings it; with `CI=true` it fails.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from tests.envtest import controlplane as envtest
+from tests.tools import build
+from tests.tools.registry import Registry, RegistryError
+
+
+def absent(reason: str) -> NoReturn:
+    """Ends the test: as a failure with CI=true, else as a skip."""
+    if os.environ.get("CI") == "true":
+        pytest.fail(reason, pytrace=False)
+    pytest.skip(reason)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keeps the tests of the real control plane on one worker, so that only one is started."""
+    if config.pluginmanager.hasplugin("xdist"):
+        for item in items:
+            if item.get_closest_marker("envtest") and not item.get_closest_marker("xdist_group"):
+                item.add_marker(pytest.mark.xdist_group("envtest"))
+
+
+@pytest.fixture(scope="session")
+def controlplane() -> Iterator[envtest.ControlPlane]:
+    """The real control plane, one for all tests: leave other tests' objects alone."""
+    try:
+        plane = envtest.start()
+    except build.BuildError as error:
+        absent(str(error))
+    with plane:
+        yield plane
+
+
+@pytest.fixture(scope="session")
+def tool() -> Callable[[str], Path]:
+    """Where one of cosign, syft, trivy, crane, helm, trivydb is."""
+    try:
+        folder = build.programs("tools")
+    except build.BuildError as error:
+        absent(str(error))
+    return lambda name: folder / name
+
+
+@pytest.fixture(scope="session")
+def registry(tmp_path_factory: pytest.TempPathFactory, tool: Callable[[str], Path]) -> Iterator[Registry]:
+    """A registry on loopback, one for all tests: take a repository name of your own."""
+    try:
+        server = Registry(tmp_path_factory.mktemp("registry"), tool("crane"))
+    except RegistryError as error:
+        absent(str(error))
+    with server:
+        yield server
