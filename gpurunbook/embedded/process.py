@@ -14,9 +14,11 @@ import msgspec
 import yaml
 
 from gpurunbook.embedded.access import User, Users
+from gpurunbook.embedded.actors import build, start
+from gpurunbook.embedded.actors.client import Client
 from gpurunbook.embedded.api import Api, admin
 from gpurunbook.embedded.faults import Faults
-from gpurunbook.embedded.fixture import Config, Seed
+from gpurunbook.embedded.fixture import ActorSpec, Config, FixtureError, Seed
 from gpurunbook.embedded.journal import RequestLog
 from gpurunbook.embedded.resources import CRDS, Catalog
 from gpurunbook.embedded.seed import fill
@@ -52,6 +54,9 @@ def _users(config: Config, tokens: dict[str, str]) -> list[User]:
         groups = (*spec.groups, "system:authenticated")
         limits = (spec.expires.after_requests, spec.expires.after_seconds)
         made.append(User(spec.username or spec.name, groups, tokens[spec.name], spec.name, *limits))
+    for actor in config.actors:
+        name = actor.username or f"system:gpurunbook:actor:{actor.name}"
+        made.append(User(name, ("system:masters",), tokens[f"actor/{actor.name}"], f"actor/{actor.name}", actor=True))
     return made
 
 
@@ -79,9 +84,18 @@ def _bind(state: Path, make: Callable[[int], Server]) -> Server:
     return server
 
 
+def _known(actor: ActorSpec) -> None:
+    try:
+        build(actor.name, actor.parameters)
+    except ValueError as error:
+        raise FixtureError(f"cluster.yaml: actors: {error}") from error
+
+
 def run(state: Path, seed: Seed, idle: float, tell: int) -> int:
     """Serve until idle or stopped. Writes `ready` to the file descriptor `tell` when server.json is there."""
     config = seed.config
+    for actor in config.actors:
+        _known(actor)
     catalog, store = Catalog(), Store(config.history)
     fill(store, catalog, seed)
     store.open_log(state / "objects.log")
@@ -104,13 +118,19 @@ def run(state: Path, seed: Seed, idle: float, tell: int) -> int:
     ready = {"kubeconfig": str(state / "kubeconfig"), "pid": os.getpid(), "token": tokens["admin"], "url": url}
     _private(state / "server.json", msgspec.json.encode(ready) + b"\n")
     threading.Thread(target=server.watch_idle, daemon=True).start()
+    for number, actor in enumerate(config.actors):
+        over = state / f"actor-{number}.done"  # what was done once is not done again after a restart
+        if not over.exists():
+            headers = {"Authorization": f"Bearer {tokens[f'actor/{actor.name}']}"}
+            start(actor.name, actor.parameters, Client(url, headers), over.touch)
     os.write(tell, b"ready")
     os.close(tell)
     try:
-        server.serve_forever(poll_interval=0.2)
+        server.serve_forever(poll_interval=0.1)
     finally:
         (state / "server.json").unlink(missing_ok=True)
         server.server_close()
         store.close()
+        server.drain()
         log.close()
     return 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import socket
 import struct
@@ -64,6 +65,12 @@ class Server(ThreadingHTTPServer):
             self._busy -= 1
             self._last = time.monotonic()
 
+    def drain(self, seconds: float = 1.0) -> None:
+        """Let the answers under way leave."""
+        end = time.monotonic() + seconds
+        while self._busy and time.monotonic() < end:
+            time.sleep(0.005)
+
     def watch_idle(self) -> None:
         """Shut down when the time is over. Runs in a thread of its own."""
         while True:
@@ -100,22 +107,30 @@ class Handler(BaseHTTPRequestHandler):
             error = ApiError(413, "RequestEntityTooLarge", f"Request entity too large: limit is {_MAX_BODY}")
             return self._send(refused(error))
         body = self.rfile.read(int(length))
-        if path.startswith(CONTROL):
-            return self._send(self._control(path, query, body))
-        user: User | None = None
-        with contextlib.suppress(ApiError):
-            user = self.server.api.users.authenticate(self.headers.get("Authorization", ""))
-        acted = self.headers.get("Impersonate-User")
-        if user and acted and "system:masters" in user.groups:
-            groups = (*self.headers.get_all("Impersonate-Group", []), "system:authenticated")
-            user = User(acted, groups, "", actor=user.actor)
+        user = None if path.startswith(CONTROL) else self._user()
         if user and user.actor:
             return self._answer(path, query, body, user)
         self.server.begin()
         try:
-            return self._answer(path, query, body, user)
+            if path.startswith(CONTROL):
+                self._send(self._control(path, query, body))
+            else:
+                self._answer(path, query, body, user)
+            return self.wfile.flush()
         finally:
             self.server.end()
+
+    def _user(self) -> User | None:
+        """Who asks, or as whom an administrator asks; None for nobody that is known."""
+        try:
+            user = self.server.api.users.authenticate(self.headers.get("Authorization", ""))
+        except ApiError:
+            return None
+        acted = self.headers.get("Impersonate-User")
+        if acted and "system:masters" in user.groups:
+            groups = (*self.headers.get_all("Impersonate-Group", []), "system:authenticated")
+            return User(acted, groups, "", actor=user.actor)
+        return user
 
     do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = do_HEAD = do_OPTIONS = serve
 
@@ -178,6 +193,7 @@ class Handler(BaseHTTPRequestHandler):
             self.wfile.flush()
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             os.close(self.connection.detach())
+            self.wfile = io.BytesIO()
 
     def _head(self, answer: Answer, length: int | None) -> None:
         self.send_response_only(answer.code)

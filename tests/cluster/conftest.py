@@ -1,8 +1,6 @@
 """The API servers that the conformance list runs against.
 
-`apiserver` is parametrised: `embedded`, and `envtest`, a real kube-apiserver. The latter is whatever the kubeconfig
-in GPURUNBOOK_ENVTEST_KUBECONFIG reaches, as a user who may do everything and impersonate, with its etcd at the URL in
-GPURUNBOOK_ENVTEST_ETCD (needed to make it forget the past); whoever starts a control plane overrides `envtest`.
+`apiserver` is parametrised: `embedded`, and `envtest`, the real control plane of tests/envtest.
 """
 
 from __future__ import annotations
@@ -12,24 +10,24 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
 from embedded_server import Embedded, start, stop
 
 from gpurunbook.embedded.actors.client import Client, Reply
+from tests.envtest.controlplane import ControlPlane
 
 _NAMES = itertools.count()
 
 
 @dataclass
 class ApiServer:
-    """One API server under test. `compact` makes it forget the past, where that can be done."""
+    """One API server under test. `compact` makes it forget the past."""
 
     kind: str
     client: Client
-    compact: Callable[[], None] | None
+    compact: Callable[[], None]
 
     def send(
         self, method: str, path: str, body: Any = None, content_type: str = "application/json", **query: Any
@@ -53,42 +51,14 @@ def embedded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embedded]:
     stop(state)
 
 
-@dataclass(frozen=True)
-class Envtest:
-    """A real control plane: a kubeconfig of its administrator, and the client URL of its etcd where it is known."""
-
-    kubeconfig: Path
-    etcd: str = ""
-
-    def compact(self) -> None:
-        """Compact etcd up to now, through its JSON gateway."""
-        etcd = Client(self.etcd, {})
-        revision = etcd.call("POST", "/v3/kv/range", {"key": "AA=="})["header"]["revision"]
-        etcd.call("POST", "/v3/kv/compaction", {"revision": revision, "physical": True})
-
-
-@pytest.fixture(scope="session")
-def envtest() -> Envtest:
-    """The real control plane."""
-    found = os.environ.get("GPURUNBOOK_ENVTEST_KUBECONFIG", "")
-    if not found:
-        reason = (
-            "no real control plane: run `make envtest`, or set GPURUNBOOK_ENVTEST_KUBECONFIG to a kubeconfig of one"
-        )
-        if os.environ.get("CI") == "true":
-            pytest.fail(reason)
-        pytest.skip(reason)
-    return Envtest(Path(found), os.environ.get("GPURUNBOOK_ENVTEST_ETCD", ""))
-
-
 @pytest.fixture(scope="session", params=["embedded", pytest.param("envtest", marks=pytest.mark.envtest)])
 def apiserver(request: pytest.FixtureRequest) -> ApiServer:
     """The API server that a behaviour is tried on."""
     if request.param == "embedded":
         server: Embedded = request.getfixturevalue("embedded")
         return ApiServer("embedded", server.client(), lambda: server.control("POST", "compact"))
-    real: Envtest = request.getfixturevalue("envtest")
-    return ApiServer("envtest", Client.of_kubeconfig(real.kubeconfig), real.compact if real.etcd else None)
+    plane: ControlPlane = request.getfixturevalue("controlplane")
+    return ApiServer("envtest", Client.of_kubeconfig(plane.kubeconfig), plane.compact)
 
 
 @pytest.fixture

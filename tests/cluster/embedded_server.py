@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ class Embedded:
 
     state: Path
     info: dict[str, Any]
+    since: int = 0
 
     def client(self, context: str = "") -> Client:
         """A client for a context of its kubeconfig; the administrator without one."""
@@ -32,8 +35,8 @@ class Embedded:
         return self.client().call(method, f"/_gpurunbook/{what}", body)
 
     def log(self, **wanted: Any) -> list[dict[str, Any]]:
-        """The request log, filtered by equality."""
-        entries = self.control("GET", "requests")
+        """The request log after `since`, filtered by equality."""
+        entries = self.control("GET", f"requests?since={self.since}")
         return [entry for entry in entries if all(entry.get(key) == value for key, value in wanted.items())]
 
 
@@ -52,7 +55,16 @@ def start(state: Path, seed: Path | None = SMALL, idle: float = 120) -> Embedded
 
 def stop(state: Path) -> None:
     """End it and wait until it is gone."""
-    command(state, "--stop")
+    info = json.loads((state / "server.json").read_text())
+    Embedded(state, info).control("POST", "stop")
+    end = time.monotonic() + 20
+    with (state / "lock").open() as lock:
+        while True:
+            try:
+                return fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                assert time.monotonic() < end, f"{state}: the server does not end"
+                time.sleep(0.01)
 
 
 def fixture(folder: Path, text: str, **files: str) -> Path:

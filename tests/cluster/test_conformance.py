@@ -122,6 +122,18 @@ def test_the_version_and_the_health_are_told(apiserver: ApiServer) -> None:
     assert apiserver.send("GET", "/readyz").body == "ok"
 
 
+def test_the_groups_are_listed_with_their_versions(apiserver: ApiServer, widgets: str) -> None:
+    listed = apiserver.send("GET", "/apis").body
+    assert (listed["kind"], listed["apiVersion"]) == ("APIGroupList", "v1")
+    groups = {group["name"]: group for group in listed["groups"]}
+    assert {"apps", "batch", "coordination.k8s.io", "policy", "rbac.authorization.k8s.io", "resource.k8s.io"} <= set(
+        groups
+    )
+    eventually(lambda: "conformance.example" in str(apiserver.send("GET", "/apis").body))
+    assert groups["apps"]["preferredVersion"] == {"groupVersion": "apps/v1", "version": "v1"}
+    assert groups["apps"]["versions"] == [{"groupVersion": "apps/v1", "version": "v1"}]
+
+
 def test_get_gives_the_whole_object_and_404_without_it(apiserver: ApiServer, namespace: str) -> None:
     made = create(apiserver, maps(namespace), {"metadata": {"name": "a"}, "data": {"k": "v"}})
     got = apiserver.send("GET", maps(namespace, "a"))
@@ -251,8 +263,6 @@ def of_version_one(token: str) -> str:
 def test_a_page_whose_past_is_gone_is_expired_and_offers_an_inconsistent_rest(
     apiserver: ApiServer, widgets: str
 ) -> None:
-    if apiserver.compact is None:
-        pytest.skip("this server's history cannot be compacted from here")
     made = [widget(apiserver, widgets, mode="on") for _ in range(3)]
     names = [item["metadata"]["name"] for item in made]
     first = apiserver.send("GET", widgets, limit=1).body
