@@ -27,8 +27,10 @@ lint: env
 	$(BIN)/lint-imports
 	$(BIN)/gpurunbook lint runbooks/
 	@echo "lines per room:"
-	@cd gpurunbook && { for room in */; do cat $$(git ls-files "$$room*.py") /dev/null | wc -l | \
-	  xargs printf '%6d  %s\n' | sed "s#\$$#$${room%/}#"; done; wc -l $$(git ls-files '*.py' | grep -v /) | sed '$$d'; } | sort -rn
+	@cd gpurunbook && for room in . */; do \
+	  depth=$$([ $$room = . ] && echo "-maxdepth 1" || true); \
+	  printf '%6d  gpurunbook/%s\n' "$$(find $$room $$depth -name '*.py' -exec cat {} + | wc -l)" "$${room#.}"; \
+	done | sort -rn
 
 bench: env  ## paired measurements; nothing is asserted
 	for file in tests/bench/bench_*.py; do echo "== $$file"; $(BIN)/python "$$file"; done
