@@ -128,7 +128,7 @@ def scenarios(home: Path, runbook: str) -> list[Scenario]:
         raise InputError(
             f"there is no {FILE}: nothing says what a scenario must come to",
             subject=str(folder),
-            remedy="docs/architecture.md says what it holds.",
+            remedy="It holds `main: NAME`, and for each NAME.yaml `NAME: {verdict: …, code: …, cluster: false}`.",
         )
     table = given.from_file(path)
     main = table.pop(MAIN, None)
