@@ -112,7 +112,7 @@ def _run_one(
         click.echo(json.dumps(outcome.as_json(), sort_keys=True, indent=1))
     else:
         card(outcome)
-    return 1 if require and outcome.verdict != "pass" and outcome.exit == 0 else outcome.exit
+    return outcome.exit_for(require)
 
 
 def _in_use(wrong: Any, runbook: str, run_id: str, output: str) -> int:
@@ -170,7 +170,8 @@ def card(outcome: Outcome) -> None:
         ("page", _short(outcome.html) if outcome.html else ""),
     ):
         if value:
-            click.echo(f"  {name:<8} {harmless(value, 900)}")
+            shown = harmless(value, 2000, lines=True).strip().replace("\n", "\n           ")
+            click.echo(f"  {name:<8} {shown}")
 
 
 def _short(path: Path) -> str:

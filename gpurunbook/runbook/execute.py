@@ -38,7 +38,13 @@ class Outcome:
     @property
     def exit(self) -> int:
         """Writes nothing. The exit code: of the verdict, never 0 without evidence, 1 when it is withheld."""
+        return self.exit_for(None)
+
+    def exit_for(self, required: str | None) -> int:
+        """Writes nothing. As `exit`; where a pass is required, `planned` ends with 1."""
         code = EXIT[self.verdict]
+        if code == 0 and required and self.verdict != required:
+            code = 1
         if code == 0 and self.evidence == UNSEALED:
             return 2
         if code == 0 and self.evidence == WITHHELD:

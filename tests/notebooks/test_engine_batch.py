@@ -23,8 +23,10 @@ import tiny
 from test_engine_faults import SECONDS, wait_for
 
 from gpurunbook.cli import main
+from gpurunbook.findings import Verdict
 from gpurunbook.journal import read
 from gpurunbook.runbook import batch, index
+from gpurunbook.runbook.execute import Outcome
 from gpurunbook.runbook.verify import verify
 
 CLUSTERS = Path(__file__).parents[2] / "parameters" / "clusters"
@@ -75,6 +77,29 @@ def test_one_run_answers_with_its_verdict_as_json(tmp_path: Path) -> None:
     home = tiny.lay(tmp_path, "closes")
     said, _ = command(home, "run", "provenance_audit", "-o", "json", "--require", "pass", code=0)
     assert json.loads(said) == json.loads((tiny.the_run(home) / "verdict.json").read_bytes())
+
+
+@pytest.mark.parametrize(
+    ("verdict", "evidence", "plain", "required"),
+    [
+        ("pass", "sealed", 0, 0),
+        ("planned", "sealed", 0, 1),
+        ("rejected", "sealed", 1, 1),
+        ("blocked", "sealed", 1, 1),
+        ("failed", "sealed", 1, 1),
+        ("unknown", "sealed", 2, 2),
+        ("pass", "withheld", 1, 1),
+        ("planned", "withheld", 1, 1),
+        ("unknown", "withheld", 2, 2),
+        ("pass", "unsealed", 2, 2),
+        ("planned", "unsealed", 2, 1),
+        ("rejected", "unsealed", 1, 1),
+    ],
+)
+def test_the_exit_code_is_of_the_verdict_and_never_0_without_evidence(verdict, evidence, plain, required) -> None:
+    outcome = Outcome(Path("r"), "book", Verdict(verdict), "c", "s", "m", "n", evidence)
+    assert outcome.exit == plain
+    assert outcome.exit_for("pass") == required
 
 
 def test_a_run_that_never_started_says_why_and_has_no_evidence(tmp_path: Path) -> None:
