@@ -88,7 +88,7 @@ def _targets(fleet: Raw) -> Iterator[Raw]:
 
 def chart_of(name: Any) -> str:
     """Writes nothing. The last component of a chart's name or address, without a version in it."""
-    last = str(name or "").rstrip("/").rpartition("/")[2].partition(":")[0]
+    last = re.split(r"[?#]", str(name or ""))[0].rstrip("/").rpartition("/")[2].partition(":")[0]
     return re.sub(r"-v?[0-9][^/]*\.tgz$", "", last)
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from sys import intern
 from typing import Any, TypeAlias
 
 import msgspec
@@ -63,14 +64,14 @@ class Text(msgspec.Struct, frozen=True, gc=False):
         return self.plain and self.text in {"", "~", "null", "Null", "NULL"}
 
 
-class Map(msgspec.Struct):
+class Map(msgspec.Struct, gc=False):
     """A mapping, in the order of the file."""
 
     items: dict[str, Node]
     line: int
 
 
-class List(msgspec.Struct):
+class List(msgspec.Struct, gc=False):
     """A sequence."""
 
     items: list[Node]
@@ -205,19 +206,26 @@ class _Reader:
             self._note("alias", line, f"an anchor, &{event.anchor}; none is allowed")
 
     def _compose(self) -> Node:
+        try:
+            return self._composed()
+        except yaml.YAMLError as wrong:
+            raise self._syntax(wrong) from None
+
+    def _composed(self) -> Node:
         self.faults = []
+        next_event, aliases = self._event, self._aliases  # called for every key and value of a whole fleet
         anchors: dict[str, tuple[Node, int]] = {}
         stack: list[tuple[Any, Node, str | None, int]] = []  # holder and node outside, its anchor, count before it
         holder: Any = None  # the dict or list that is being filled
         key: str | None = None
         line = count = extra = 0
         while True:
-            event = self._next()
+            event = next_event()
             kind = type(event)
             if kind is MappingEndEvent or kind is SequenceEndEvent:
                 holder, node, anchor, before = stack.pop()
                 key = None
-                if type(node) is Map and self._aliases and "<<" in node.items:
+                if type(node) is Map and aliases and "<<" in node.items:
                     self._merge(node)
                 if anchor is not None:
                     anchors[anchor] = (node, count - before)
@@ -229,23 +237,23 @@ class _Reader:
             if key is None:
                 line = own
             count += 1
-            if event.anchor is not None or (kind is not AliasEvent and event.tag is not None):
-                if kind is not AliasEvent:
-                    self._refuse_marks(event, own)
-                elif not self._aliases:
-                    self._note("alias", own, f"an alias, *{event.anchor}; none is allowed")
             opens = False
             if kind is ScalarEvent:
                 node = Text(event.value, not event.style, line)
-                if event.anchor is not None:
-                    anchors[event.anchor] = (node, 1)
+                if event.anchor is not None or event.tag is not None:
+                    self._refuse_marks(event, own)
+                    anchors[event.anchor or ""] = (node, 1)
             elif kind is AliasEvent:
+                if not aliases:
+                    self._note("alias", own, f"an alias, *{event.anchor}; none is allowed")
                 node, size = self._alias(event.anchor, own, anchors)
                 count, extra = count + size, extra + size
                 if extra > EXTRA:
                     raise fault("alias", own, f"aliases that add more than {EXTRA} nodes to one document")
             else:
                 opens = True
+                if event.anchor is not None or event.tag is not None:
+                    self._refuse_marks(event, own)
                 node = Map({}, line) if kind is MappingStartEvent else List([], line)
                 if len(stack) >= DEPTH:
                     raise fault("syntax", own, f"nested deeper than {DEPTH} levels")
@@ -256,7 +264,7 @@ class _Reader:
                 if key is None:
                     if type(node) is not Text:
                         raise fault("unknown-field", own, "a key that is not text")
-                    key = node.text
+                    key = intern(node.text)
                     if key in holder:
                         self._note("duplicate-key", own, f"the key {key!r} stands here a second time")
                     continue

@@ -1,0 +1,226 @@
+"""Image references in manifests and Helm values, wherever they stand, judged by the reference policy.
+
+Pod specs at any depth, image volumes, the repository/image/version triples of custom resources, the
+registry/repository/tag maps of Helm values, environment variables of operators, kustomize's image overrides.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from gpurunbook.supply import references
+from gpurunbook.supply.flaws import Flaw, not_final
+from gpurunbook.supply.strictyaml import List, Map, Node, Text
+from gpurunbook.supply.tree import Trail, dotted, word
+
+CONTAINERS = frozenset({"containers", "initContainers", "ephemeralContainers"})
+_KEYS = frozenset({"image", "repository", "tag", "imageTag", "newTag", "newName", "reference", "value"})
+
+NVIDIA_KINDS = frozenset({"ClusterPolicy", "NVIDIADriver", "NicClusterPolicy"})
+
+_WORKLOADS = frozenset(
+    {"Pod", "Deployment", "DaemonSet", "StatefulSet", "ReplicaSet", "ReplicationController", "Job", "CronJob"}
+)
+_ENVIRONMENT = re.compile(r"(?:[A-Z0-9_]*_)?IMAGE|RELATED_IMAGE_[A-Za-z0-9_]+")
+_ARGUMENT = re.compile(r"--?[A-Za-z0-9-]*image=(\S+)")
+_NOT_MANIFESTS = frozenset({"data", "stringData", "binaryData", "labels", "annotations", "matchLabels", "properties"})
+_NOT_MANIFESTS |= {"rbd"}
+"""Under these keys `image` is a word like any other; that of `rbd` is a block device of Ceph."""
+
+_REMEDY = {
+    "empty-reference": "Name the image with an explicit release tag or a digest.",
+    "invalid-reference": "Write [registry/]path:tag, or @sha256: and 64 lower-case hexadecimal digits.",
+    "explicit-latest": "Write the release tag or the digest; latest is refused even beside a digest.",
+    "bad-digest": "Write sha256: and 64 lower-case hexadecimal digits.",
+    "implicit-latest": "Write a release tag or a digest; without either, latest is pulled.",
+    "floating-alias": "Write a release tag that is never moved, or a digest.",
+}
+_SOURCE_WORD = {
+    "empty-reference": "no image is named",
+    "invalid-reference": "is no image reference",
+    "explicit-latest": "asks for latest",
+    "bad-digest": "has no good digest behind the @",
+    "implicit-latest": "has neither tag nor digest",
+    "floating-alias": "has a tag that is moved",
+}
+
+
+class Images:
+    """Judges one document. kind and name are those of its object, "" for values; values: it is Helm values."""
+
+    def __init__(self, doc: Map, kind: str, name: str, *, values: bool) -> None:
+        self._doc = doc
+        self._kind = kind
+        self._canary = "canary" in name.lower()
+        self._values = values
+
+    def concern(self, node: Map, trail: Trail) -> bool:
+        """Writes nothing. Whether a reference can stand in this mapping itself. Quick: most have none."""
+        if not _KEYS.isdisjoint(node.items):
+            return True
+        return trail is not None and trail[0] is not None and trail[0][1] in CONTAINERS
+
+    def judge(self, node: Map, trail: Trail) -> Iterator[Flaw]:
+        """Writes nothing. What is against the references that stand in this mapping itself."""
+        parts = node.items
+        key = trail[1] if trail else ""
+        if isinstance(key, int) and trail and trail[0] and trail[0][1] in CONTAINERS:
+            yield from self._container(node, trail)
+            return
+        image = parts.get("image")
+        if isinstance(image, Text):
+            yield from self._named(node, image, trail)
+        elif isinstance(parts.get("repository"), Text) or "tag" in parts or "imageTag" in parts:
+            yield from self._mapped(node, trail)
+        if "reference" in parts and key == "image":  # of an image volume
+            yield from self._judge(parts["reference"], dotted(trail, "reference"))
+        if "newTag" in parts or "newName" in parts:
+            yield from self._kustomized(node, trail)
+        if "value" in parts and word(node, "value") and _ENVIRONMENT.fullmatch(word(node, "name")):
+            yield from self._judge(parts["value"], dotted(trail, f"value of {word(node, 'name')}"))
+
+    def arguments(self, node: List, trail: Trail) -> Iterator[Flaw]:
+        """Writes nothing. What is against `--…image=REFERENCE` in a list of arguments."""
+        for n, item in enumerate(node.items):
+            if isinstance(item, Text) and "image=" in item.text and (found := _ARGUMENT.fullmatch(item.text)):
+                yield from self._judge(Text(found[1], False, item.line), f"{dotted(trail)}[{n}]")
+
+    def _container(self, node: Map, trail: Trail) -> Iterator[Flaw]:
+        image = node.items.get("image")
+        field = dotted(trail, "image")
+        if image is None or (isinstance(image, Text) and not image.text):
+            if self._kind in _WORKLOADS:  # elsewhere it may be a patch, or a template that is completed later
+                yield from self._judge(Text("", False, node.line), field)
+            return
+        yield from self._judge(image, field, pinned=self._canary)
+        for name in ("args", "command"):
+            given = node.items.get(name)
+            if isinstance(given, List):
+                yield from self.arguments(given, (trail, name))
+
+    def _named(self, node: Map, image: Text, trail: Trail) -> Iterator[Flaw]:
+        """`image: text`, alone or as the middle of a triple."""
+        if _elsewhere(trail) or "://" in image.text:
+            return
+        repository, version = word(node, "repository"), _first(node, "version", "tag", "imageTag")
+        own = references.desired(image.text).word
+        triple = "repository" in node.items or (version is not None and own in {"implicit-latest", "empty"})
+        if not triple:
+            if image.text:
+                version = self._plan() if own == "implicit-latest" else None
+                whole = _joined(image.text, version, image.line)
+                yield from self._judge(whole, dotted(trail, "image"), pinned=_is_canary(trail))
+            return
+        if not image.text and not repository and not (version and version.text):
+            return  # all empty: the operator's environment names the image
+        if self._kind in NVIDIA_KINDS and not repository and not image.text:
+            yield from self._tag(version, dotted(trail, "version"))
+        elif version is None or not version.text or version.null:
+            if not self._values:  # in values the chart's own version is filled in
+                yield from self._judge(
+                    _joined(f"{repository}/{image.text}".strip("/"), None, image.line), dotted(trail)
+                )
+        elif flaw := not_final(version, dotted(trail, "version")):
+            yield flaw
+        else:
+            yield from self._judge(_joined(f"{repository}/{image.text}".strip("/"), version, image.line), dotted(trail))
+
+    def _plan(self) -> Text | None:
+        """A System Upgrade Controller Plan appends its version to an image without a tag."""
+        if self._kind != "Plan":
+            return None
+        version = _first(self._doc.items["spec"], "version") if "spec" in self._doc.items else None
+        return Text(version.text.replace("+", "-"), False, version.line) if version else None
+
+    def _mapped(self, node: Map, trail: Trail) -> Iterator[Flaw]:
+        """`{registry, repository, tag, digest}`, as Helm values have it."""
+        repository = word(node, "repository")
+        if _elsewhere(trail) or "://" in repository:
+            return
+        tag, digest = _first(node, "tag", "imageTag", "version"), word(node, "digest")
+        if not repository and not self._values and not str(trail[1] if trail else "").lower().endswith("image"):
+            return  # a tag of something else
+        if tag is not None and (flaw := not_final(tag, dotted(trail, "tag"))):
+            yield flaw
+            return
+        if not repository or (not (tag and tag.text) and not digest):
+            yield from self._tag(tag, dotted(trail, "tag"))
+            return
+        registry = word(node, "registry")
+        text = f"{registry}/{repository}" if registry else repository
+        whole = _joined(text, tag if tag and tag.text else None, node.line)
+        if digest:
+            whole = Text(f"{whole.text}@{digest}", False, whole.line)
+        yield from self._judge(whole, dotted(trail), pinned=_is_canary(trail))
+
+    def _tag(self, tag: Text | None, field: str) -> Iterator[Flaw]:
+        """A tag alone: the chart knows the rest."""
+        if tag is None or tag.null or not tag.text:
+            return
+        if flaw := not_final(tag, field):
+            yield flaw
+        else:
+            yield from self._judge(_joined("chart.example/image", tag, tag.line), field)
+
+    def _kustomized(self, node: Map, trail: Trail) -> Iterator[Flaw]:
+        tag, digest = _first(node, "newTag"), word(node, "digest")
+        name = word(node, "newName") or word(node, "name")
+        if tag is not None and (flaw := not_final(tag, dotted(trail, "newTag"))):
+            yield flaw
+        elif name and ((tag and tag.text) or digest):
+            whole = _joined(name, tag, node.line)
+            yield from self._judge(
+                Text(f"{whole.text}@{digest}" if digest else whole.text, False, whole.line), dotted(trail)
+            )
+
+    def _judge(self, value: Node, field: str, *, pinned: bool = False) -> Iterator[Flaw]:
+        if not isinstance(value, Text):
+            yield Flaw(value.line, field, "invalid-reference", "is no text", _REMEDY["invalid-reference"])
+            return
+        if flaw := not_final(value, field):
+            yield flaw
+            return
+        seen = references.desired(value.text)
+        for code in seen.codes:
+            yield Flaw(value.line, field, code, f"{value.text[:300]!r} {_SOURCE_WORD[code]}", _REMEDY[code])
+        if not seen.codes and not seen.pin and (pinned or self._is_cuda(seen)):
+            message = f"{value.text!r} is a CUDA or canary image without a digest"
+            remedy = "Pin it by @sha256:; what proves the GPU must not change by itself."
+            yield Flaw(value.line, field, "canary-not-pinned", message, remedy)
+
+    def _is_cuda(self, seen: references.Desired) -> bool:
+        return seen.reference is not None and re.fullmatch(r"cuda(?:-.*)?", seen.reference.name) is not None
+
+
+def _first(node: Node, *names: str) -> Text | None:
+    """The first of these keys that holds text, even an empty one."""
+    if isinstance(node, Map):
+        for name in names:
+            value = node.items.get(name)
+            if isinstance(value, Text):
+                return value
+    return None
+
+
+def _joined(base: str, version: Text | None, number: int) -> Text:
+    """The reference that is composed: by `@` for a digest, else by `:`, as the operator and the charts do."""
+    if version is None or version.null or not version.text:
+        return Text(base, False, number)
+    return Text(f"{base}{'@' if version.text.startswith('sha256:') else ':'}{version.text}", False, version.line)
+
+
+def _elsewhere(trail: Trail) -> bool:
+    while trail is not None:
+        trail, step = trail
+        if step in _NOT_MANIFESTS:
+            return True
+    return False
+
+
+def _is_canary(trail: Trail) -> bool:
+    while trail is not None:
+        trail, step = trail
+        if isinstance(step, str) and "canary" in step.lower():
+            return True
+    return False
