@@ -13,7 +13,7 @@ from typing import Any, Literal
 import msgspec
 
 from gpurunbook.embedded.status import Obj
-from gpurunbook.embedded.workloads import Runtime, digest, owned_pod, started
+from gpurunbook.embedded.workloads import Runtime, digest, owned_pod, started, wanted_on
 
 STARTED = "2026-08-20T08:00:10Z"
 _ONCE_PER = 50  # nodes that share one pod of a workload that is no DaemonSet
@@ -55,30 +55,36 @@ def nodes(wanted: Generate) -> Iterator[Obj]:
         yield msgspec.json.decode(_fill(pattern, marks))
 
 
-def namespaces(wanted: Generate, workloads: list[Obj]) -> list[str]:
-    """The namespaces of the tenants that `pods` brings about."""
-    surplus = wanted.pods - sum(1 for _ in _owned(wanted, workloads))
+def tenants(wanted: Generate, made: int) -> list[str]:
+    """The namespaces of the tenants whose pods come on top of those that were made."""
+    surplus = wanted.pods - made
     return [f"tenant-{number:02d}" for number in range(min(_TENANTS, -(-surplus // _TENANT_PODS)))]
 
 
-def pods(wanted: Generate, workloads: list[Obj]) -> Iterator[Pod]:
+def placements(workloads: list[Obj], there: list[Obj]) -> Iterator[tuple[Obj, Obj]]:
+    """Workload and node of every pod: DaemonSets where they are wanted, others on every fiftieth such node."""
+    for owner in workloads:
+        fitting = [node for node in there if wanted_on(owner, node)[0]]
+        for node in fitting if owner["kind"] == "DaemonSet" else fitting[::_ONCE_PER]:
+            yield owner, node
+
+
+def pods(wanted: Generate, placed: list[tuple[Obj, Obj]], there: list[Obj]) -> Iterator[Pod]:
     """The pods of the workloads, then those of tenants up to the wanted number; @RV@ stands for the version."""
     patterns: dict[Any, tuple[Obj, bytes]] = {}
-    made = 0
-    for owner, number in _owned(wanted, workloads):
-        name = owner["metadata"]["name"]
-        yield _pod(patterns, wanted, owner, number, f"{name}-{digest(f'{name}/{number}')[:5]}")
-        made += 1
-    for serial in range(wanted.pods - made):
-        owner = _tenant(serial // _TENANT_PODS % _TENANTS)
-        yield _pod(patterns, wanted, owner, serial % wanted.nodes, f"train-{digest(f'train/{serial}')[:10]}")
+    for owner, node in placed:
+        name, where = owner["metadata"]["name"], node["metadata"]["name"]
+        runtime = _runtime(wanted, where)
+        yield _pod(patterns, wanted, owner, where, runtime, f"{name}-{digest(f'{name}/{where}')[:5]}")
+    for serial in range(wanted.pods - len(placed)):
+        owner, where = _tenant(serial // _TENANT_PODS % _TENANTS), there[serial % len(there)]["metadata"]["name"]
+        yield _pod(patterns, wanted, owner, where, _runtime(wanted, where), f"train-{digest(f'train/{serial}')[:10]}")
 
 
-def _owned(wanted: Generate, workloads: list[Obj]) -> Iterator[tuple[Obj, int]]:
-    for number in range(wanted.nodes):
-        for owner in workloads:
-            if owner["kind"] == "DaemonSet" or number % _ONCE_PER == 0:
-                yield owner, number
+def _runtime(wanted: Generate, node: str) -> Runtime:
+    if wanted.runtime == "mixed":
+        return ("containerd", "containerd", "crio", "docker")[int(node[-1], 36) % 4]
+    return wanted.runtime
 
 
 def _tenant(number: int) -> Obj:
@@ -92,20 +98,17 @@ def _tenant(number: int) -> Obj:
     return {"apiVersion": "batch/v1", "kind": "Tenant", "metadata": meta, "spec": {"template": template}}
 
 
-def _pod(patterns: dict[Any, tuple[Obj, bytes]], wanted: Generate, owner: Obj, number: int, name: str) -> Pod:
-    runtime: Runtime = (
-        ("containerd", "containerd", "crio", "docker")[number % 4] if wanted.runtime == "mixed" else wanted.runtime
-    )
+def _pod(patterns: Any, wanted: Generate, owner: Obj, node: str, runtime: Runtime, name: str) -> Pod:
     meta = owner["metadata"]
     key = (meta["namespace"], meta["name"], runtime)
     if key not in patterns:
         patterns[key] = _pattern(owner, runtime, wanted.weight)
     like, pattern = patterns[key]
     unique = digest(f"{meta['namespace']}/{name}")
-    marks = {"@NAME@": name, "@NODE@": node_name(number), "@UID@": f"{unique[:8]}-0000-4000-8000-{unique[8:20]}"}
+    marks = {"@NAME@": name, "@NODE@": node, "@UID@": f"{unique[:8]}-0000-4000-8000-{unique[8:20]}"}
     for container, mark in like["marks"].items():
         marks[mark] = digest(f"cid:{unique}/{container}")
-    return Pod(meta["namespace"], name, node_name(number), _fill(pattern, marks), like)
+    return Pod(meta["namespace"], name, node, _fill(pattern, marks), like)
 
 
 def _pattern(owner: Obj, runtime: Runtime, weight: str) -> tuple[Obj, bytes]:

@@ -7,15 +7,15 @@ import msgspec
 from gpurunbook.embedded.access import bootstrap
 from gpurunbook.embedded.defaults import whole
 from gpurunbook.embedded.fixture import Config, FixtureError, Seed, reference, uid
-from gpurunbook.embedded.generate import Generate, Pod, namespaces, nodes, pods
+from gpurunbook.embedded.generate import Generate, Pod, nodes, placements, pods, tenants
 from gpurunbook.embedded.patches import merge
-from gpurunbook.embedded.resources import CRDS, Catalog
+from gpurunbook.embedded.resources import CRDS, Catalog, plural_of
 from gpurunbook.embedded.status import Obj
 from gpurunbook.embedded.store import Store, selected_fields
 
 REHEARSAL = "gpurunbook.io/rehearsal"
 _NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
-_PODS = ("", "pods")
+_PODS, _NODES = ("", "pods"), ("", "nodes")
 _ORDER = {"CustomResourceDefinition": 0, "Namespace": 1}
 
 
@@ -65,8 +65,6 @@ class _Filling:
         whole(resource, stored)
         if obj["kind"] == "Namespace":
             _complete_namespace(stored, self.config)
-        if obj["kind"] == "DaemonSet" and self.config.generate:
-            stored["status"] = stored["status"] or _rolled_out(self.config.generate.nodes)
         if resource.table == CRDS:
             self.catalog.define(meta["name"], obj)
         self.store.write(resource.table, (place, meta["name"]), stored)
@@ -84,7 +82,7 @@ class _Filling:
         return self.store.load(_PODS, name, raw, pod.like["metadata"]["labels"], fields)
 
 
-def _rolled_out(nodes: int) -> Obj:
+def _rolled_out(count: int) -> Obj:
     names = (
         "currentNumberScheduled",
         "desiredNumberScheduled",
@@ -92,7 +90,7 @@ def _rolled_out(nodes: int) -> Obj:
         "numberReady",
         "updatedNumberScheduled",
     )
-    return dict.fromkeys(names, nodes) | {"numberMisscheduled": 0, "observedGeneration": 1}
+    return dict.fromkeys(names, count) | {"numberMisscheduled": 0, "observedGeneration": 1}
 
 
 def _complete_namespace(stored: Obj, config: Config) -> None:
@@ -106,15 +104,24 @@ def _complete_namespace(stored: Obj, config: Config) -> None:
             meta["annotations"] = {**(meta.get("annotations") or {}), REHEARSAL: "embedded"}
 
 
-def _workloads(store: Store) -> list[Obj]:
-    """The stored objects whose pods are generated, in the order in which they were seeded."""
-    kinds = {"daemonsets": "DaemonSet", "replicasets": "ReplicaSet", "jobs": "Job"}
-    found = []
-    for plural, kind in kinds.items():
-        group = "batch" if kind == "Job" else "apps"
-        for entry in store.all((group, plural)):
-            found.append((entry.rv, {"apiVersion": f"{group}/v1", "kind": kind, **entry.object()}))
-    return [obj for _, obj in sorted(found, key=lambda pair: pair[0])]
+def _generate(filling: _Filling, store: Store, wanted: Generate) -> None:
+    """Nodes, then the pods of the workloads that there are on all nodes that there are, then tenants."""
+    for obj in nodes(wanted):
+        filling.made(obj)
+    workloads = []
+    for group, kind in (("apps", "DaemonSet"), ("apps", "ReplicaSet"), ("batch", "Job")):
+        entries = store.all((group, plural_of(kind)))
+        workloads += [{"apiVersion": f"{group}/v1", "kind": kind, **entry.object()} for entry in entries]
+    there = [entry.object() for entry in store.all(_NODES)]
+    placed = list(placements(workloads, there))
+    for name in tenants(wanted, len(placed)):
+        filling.made(_namespace(name))
+    for workload in workloads:
+        if workload["kind"] == "DaemonSet" and not workload["status"]:
+            count = sum(1 for owner, _ in placed if owner is workload)
+            filling.put(workload | {"status": _rolled_out(count)})
+    for pod in pods(wanted, placed, [node for node in there if not node["spec"].get("taints")]):
+        filling.pod(pod)
 
 
 def fill(store: Store, catalog: Catalog, seed: Seed) -> None:
@@ -124,13 +131,8 @@ def fill(store: Store, catalog: Catalog, seed: Seed) -> None:
         filling.put(obj)
     for obj in [*map(_namespace, _NAMESPACES), *bootstrap()]:
         filling.made(obj)
-    wanted: Generate | None = seed.config.generate
-    if wanted and wanted.nodes:
-        workloads = _workloads(store)
-        for obj in [*nodes(wanted), *map(_namespace, namespaces(wanted, workloads))]:
-            filling.made(obj)
-        for pod in pods(wanted, workloads):
-            filling.pod(pod)
+    if seed.config.generate:
+        _generate(filling, store, seed.config.generate)
     unmet = sorted((filling.gone | filling.patches.keys()) - filling.met)
     if unmet:
         raise FixtureError(f"cluster.yaml removes or patches {', '.join(unmet)}: no such object in the fixture")

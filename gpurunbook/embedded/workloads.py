@@ -13,8 +13,9 @@ Runtime = Literal["containerd", "crio", "docker"]
 CONDITIONS = ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled")
 _SCHEMES = {"containerd": "containerd", "crio": "cri-o", "docker": "docker"}
 # what the DaemonSet controller adds to every pod
-_TOLERATED = [("not-ready", "NoExecute"), ("unreachable", "NoExecute")]
-_TOLERATED += [(key, "NoSchedule") for key in ("disk-pressure", "memory-pressure", "pid-pressure", "unschedulable")]
+_ADDED = [("not-ready", "NoExecute"), ("unreachable", "NoExecute")]
+_ADDED += [(key, "NoSchedule") for key in ("disk-pressure", "memory-pressure", "pid-pressure", "unschedulable")]
+_TOLERATIONS = [{"key": f"node.kubernetes.io/{key}", "operator": "Exists", "effect": effect} for key, effect in _ADDED]
 
 
 def digest(text: str) -> str:
@@ -35,6 +36,28 @@ def template_hash(template: Any) -> str:
     return hashlib.sha256(msgspec.json.encode(template, order="deterministic")).hexdigest()[:10]
 
 
+def tolerates(tolerations: list[Obj], taint: Obj) -> bool:
+    """Whether one of the tolerations is for the taint."""
+    for toleration in tolerations:
+        key, effect = toleration.get("key"), toleration.get("effect")
+        if (key and key != taint["key"]) or (effect and effect != taint["effect"]):
+            continue
+        if toleration.get("operator") == "Exists" or toleration.get("value", "") == taint.get("value", ""):
+            return True
+    return False
+
+
+def wanted_on(daemonset: Obj, node: Obj) -> tuple[bool, bool]:
+    """Whether a pod of it should be started on the node, and whether one that is there may go on."""
+    spec = daemonset["spec"]["template"]["spec"]
+    labels = node["metadata"].get("labels") or {}
+    if any(labels.get(key) != value for key, value in (spec.get("nodeSelector") or {}).items()):
+        return False, False
+    tolerations = [*(spec.get("tolerations") or ()), *_TOLERATIONS]
+    against = [t["effect"] for t in node["spec"].get("taints") or () if not tolerates(tolerations, t)]
+    return not {"NoSchedule", "NoExecute"} & set(against), "NoExecute" not in against
+
+
 def owned_pod(owner: Obj, node: str, name: str) -> Obj:
     """The pod that a controller makes from its template for a node. Without uid and status."""
     meta, template = owner["metadata"], owner["spec"]["template"]
@@ -43,10 +66,7 @@ def owned_pod(owner: Obj, node: str, name: str) -> Obj:
     if owner["kind"] == "DaemonSet":
         generation = (meta.get("annotations") or {}).get("deprecated.daemonset.template.generation", "1")
         labels |= {"controller-revision-hash": template_hash(template), "pod-template-generation": generation}
-        added = [
-            {"key": f"node.kubernetes.io/{key}", "operator": "Exists", "effect": effect} for key, effect in _TOLERATED
-        ]
-        spec["tolerations"] = [*spec.get("tolerations", ()), *added]
+        spec["tolerations"] = [*spec.get("tolerations", ()), *_TOLERATIONS]
     spec.setdefault("restartPolicy", "Always")
     spec.setdefault("terminationGracePeriodSeconds", 30)
     spec.setdefault("schedulerName", "default-scheduler")

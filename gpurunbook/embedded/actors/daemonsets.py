@@ -9,35 +9,9 @@ from typing import Any
 import msgspec
 
 from gpurunbook.embedded.actors.client import MERGE_PATCH, Client, Obj
-from gpurunbook.embedded.workloads import owned_pod, template_hash
+from gpurunbook.embedded.workloads import owned_pod, template_hash, wanted_on
 
 _APPS = "/apis/apps/v1"
-_EVERYWHERE = [
-    {"key": f"node.kubernetes.io/{key}", "operator": "Exists"}
-    for key in ("not-ready", "unreachable", "disk-pressure", "memory-pressure", "pid-pressure", "unschedulable")
-]
-
-
-def tolerates(tolerations: list[Obj], taint: Obj) -> bool:
-    """Whether one of the tolerations is for the taint."""
-    for toleration in tolerations:
-        key, effect = toleration.get("key"), toleration.get("effect")
-        if (key and key != taint["key"]) or (effect and effect != taint["effect"]):
-            continue
-        if toleration.get("operator") == "Exists" or toleration.get("value", "") == taint.get("value", ""):
-            return True
-    return False
-
-
-def wanted_on(daemonset: Obj, node: Obj) -> tuple[bool, bool]:
-    """Whether a pod of it should be started on the node, and whether one that is there may go on."""
-    spec = daemonset["spec"]["template"]["spec"]
-    labels = node["metadata"].get("labels") or {}
-    if any(labels.get(key) != value for key, value in (spec.get("nodeSelector") or {}).items()):
-        return False, False
-    tolerations = [*(spec.get("tolerations") or ()), *_EVERYWHERE]
-    against = [t["effect"] for t in node["spec"].get("taints") or () if not tolerates(tolerations, t)]
-    return not {"NoSchedule", "NoExecute"} & set(against), "NoExecute" not in against
 
 
 def ready(pod: Obj) -> bool:
