@@ -20,6 +20,9 @@ from typing import Any
 from gpurunbook.errors import JournalError, Raced
 from gpurunbook.findings import Verdict
 
+LEASE = "lease"
+"""Step under which the run's Lease is taken and given back: that keeps others out, and changes no target."""
+
 ZERO = "sha256:" + "0" * 64
 """The head of an empty journal."""
 
@@ -45,6 +48,10 @@ def _sealed(record: Record) -> str:
     return digest(canonical({key: value for key, value in record.items() if key != "hash"}))
 
 
+def _no_number(name: str) -> None:
+    raise ValueError(f"{name} is no JSON number")
+
+
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     keys = [key for key, _ in pairs]
     if len(set(keys)) != len(keys):
@@ -66,7 +73,7 @@ def parse(raw: bytes, name: str = "journal.jsonl") -> list[Record]:
                 raise JournalError("the last line is cut off", subject=f"{name} line {number}", code="journal-cut")
             break
         try:
-            record = json.loads(line, object_pairs_hook=_unique)
+            record = json.loads(line, object_pairs_hook=_unique, parse_constant=_no_number)
         except (ValueError, RecursionError) as wrong:
             raise JournalError(f"not a JSON record: {wrong}", subject=f"{name} line {number}") from None
         wanted = {"seq", "time", "event", "data", "prev", "hash"}
@@ -212,7 +219,7 @@ class State:
     steps: dict[str, Record] = field(default_factory=dict)
     open_step: str = ""
     closing: Record | None = None
-    mutations: int = 0
+    begun: set[tuple[str, str]] = field(default_factory=set)
 
     @property
     def verdict(self) -> Verdict:
@@ -223,8 +230,9 @@ class State:
 
     @property
     def changed(self) -> bool:
-        """Writes nothing. Whether a mutation was announced or sent: from then on a stop is a failure."""
-        return self.mutations > 0
+        """Writes nothing. Whether a mutation of a target was announced and not surely refused: from then on a stop
+        is a failure."""
+        return bool(self.begun)
 
     def passed(self, step: str) -> bool:
         """Writes nothing. Whether the last judgement of the step let the run go on."""
@@ -247,8 +255,10 @@ def replay(records: Iterable[Record]) -> State:
             case "judged":
                 state.steps[data["step"]] = data
                 state.open_step = ""
-            case "intent":
-                state.mutations += 1
+            case "intent" if data.get("step") != LEASE:
+                state.begun.add((str(data.get("step")), str(data.get("name"))))
+            case "result" if data.get("how") == "refused":
+                state.begun.discard((str(data["step"]), str(data["name"])))
             case "reopen":
                 state.closing = None
             case "close" | "died":

@@ -18,6 +18,7 @@ from gpurunbook.errors import JournalError, Raced
 from gpurunbook.findings import Verdict
 from gpurunbook.journal import Journal, parse, read, replay
 
+NAN = b'{"data":{"x":NaN},"event":"e","hash":"h","prev":"p","seq":0,"time":"t"}'
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
 
@@ -73,7 +74,7 @@ def test_a_chain_cut_at_its_end_is_whole_and_has_another_head(tmp_path):
     assert parse(b"".join(raw[:2]))[-1]["hash"] != made.head
 
 
-@pytest.mark.parametrize("bad", [b"[]", b"1", b"{}", b'{"a":1,"a":2}', b"\xff\xfe", b"[" * 5000, b'{"seq":NaN}', b""])
+@pytest.mark.parametrize("bad", [b"[]", b"1", b"{}", b'{"a":1,"a":2}', b"\xff\xfe", b"[" * 5000, b'{"seq":NaN}', b"", NAN])
 def test_what_is_no_record_is_refused(bad):
     with pytest.raises(JournalError, match="line 1"):
         parse(bad + b"\n")
