@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import gc
-import io
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -134,6 +132,9 @@ def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
 
 
 def _csv(rows: Iterable[Sequence[str]]) -> str:
+    import csv
+    import io
+
     text = io.StringIO()
     # A spreadsheet runs a cell that begins like this as a formula, unless a quote stands before it.
     csv.writer(text, lineterminator="\n").writerows(

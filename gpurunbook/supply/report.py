@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from operator import attrgetter
 
 import msgspec
 
@@ -109,7 +110,7 @@ def judge(
         ]
     if whole and not seen:
         findings.append(listed("no-containers", "", "the list holds no container and no image volume"))
-    seen.sort(key=_place)
+    seen.sort(key=_PLACE)
     findings += _divergences(seen, related)
     if baseline is not None:
         findings += map(_changed, changes(seen, baseline, related))
@@ -121,16 +122,14 @@ def _report(seen: list[Seen], findings: list[Finding], cluster: str | None, rehe
     verdict = "pass"
     if any(one.record.audit == "fail" for one in seen) or findings:
         verdict = "error" if any(f.status is Status.UNKNOWN for f in findings) else "fail"
-    repositories: dict[str, set[str]] = defaultdict(set)
-    counts: Counter[str] = Counter()
-    for one in seen:
-        if one.record.evidence:
-            repositories[one.reading.runtime.digest].add(one.reading.runtime.repository)
-            counts[one.reading.runtime.digest] += 1
+    ran = (one.reading.runtime for one in seen if one.record.evidence)
+    repositories: dict[str, dict[str, int]] = defaultdict(dict)
+    for (digest, repository), count in Counter((r.digest, r.repository) for r in ran).items():
+        repositories[digest][repository] = count
     started = [one.record.evidence for one in seen if one.record.runtime_class != "never-started"]
     return Report(
         cluster=cluster,
-        digests=[Digest(d, counts[d], sorted(repositories[d])) for d in sorted(counts)],
+        digests=[Digest(d, sum(counts.values()), sorted(counts)) for d, counts in sorted(repositories.items())],
         evidence_ready=verdict == "pass" and bool(started) and all(started),
         findings=findings,
         records=[one.record for one in seen],
@@ -139,11 +138,7 @@ def _report(seen: list[Seen], findings: list[Finding], cluster: str | None, rehe
     )
 
 
-def _place(one: Seen) -> tuple[str, ...]:
-    record = one.record
-    return record.namespace, record.pod, record.kind, record.container, record.desired, record.resolved
-
-
+_PLACE = attrgetter(*(f"record.{name}" for name in ("namespace", "pod", "kind", "container", "desired", "resolved")))
 _CODES = list(LIST_CODES)
 
 

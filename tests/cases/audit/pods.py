@@ -13,6 +13,9 @@ from gpurunbook.supply.report import Report
 REPO = "registry.example/gpu/driver"
 IMAGE = f"{REPO}:580.126.20"
 
+WAYS = {"as a small file": (1 << 40, 0), "as a large file": (0, 1 << 40), "as a very large file": (0, 0)}
+"""Values of podlist.WHOLE and podlist.AT_ONCE that make any file be read as one of these sizes."""
+
 
 def sha(name: str) -> str:
     """A digest that stands for `name`."""

@@ -17,6 +17,7 @@ from typing import Any
 import gen_podlist
 import pytest
 from click.testing import CliRunner
+from pods import WAYS
 
 from gpurunbook.cli import group
 from gpurunbook.supply import podlist
@@ -95,15 +96,12 @@ def test_the_json_keeps_to_the_contract_and_to_sorted_keys() -> None:
 
 
 @pytest.mark.parametrize("injection", sorted(gen_podlist.INJECTIONS))
-@pytest.mark.parametrize("way", ["item by item, exactly", "at once", "item by item, counted"])
+@pytest.mark.parametrize("limits", WAYS.values(), ids=WAYS)
 def test_every_injected_fault_is_found_and_nothing_else(
-    injection: str, way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    injection: str, limits: tuple[int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole, at_once = {"item by item, exactly": (1 << 40, 0), "at once": (0, 1 << 40), "item by item, counted": (0, 0)}[
-        way
-    ]
-    monkeypatch.setattr(podlist, "WHOLE", whole)
-    monkeypatch.setattr(podlist, "AT_ONCE", at_once)
+    monkeypatch.setattr(podlist, "WHOLE", limits[0])
+    monkeypatch.setattr(podlist, "AT_ONCE", limits[1])
     pods, truth = tmp_path / "pods.json", tmp_path / "truth.json"
     size = ["--containers", "60", "--weight", "real", "--runtime", "mixed", "--inject", f"{injection}=2"]
     gen_podlist.main([*size, "--out", str(pods), "--truth", str(truth)])

@@ -14,19 +14,16 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pods import IMAGE, REPO, audited, codes, pod, podlist, running, sha
+from pods import IMAGE, REPO, WAYS, audited, codes, pod, podlist, running, sha
 
 from gpurunbook.supply import podlist as reading
 
-WAYS = {"item by item, exactly": (1 << 40, 0), "at once": (0, 1 << 40), "item by item, counted": (0, 0)}
 
-
-@pytest.fixture(params=WAYS)
+@pytest.fixture(params=WAYS.values(), ids=WAYS)
 def any_size(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Reads as a small, a large and a very large file is read."""
-    whole, at_once = WAYS[request.param]
-    monkeypatch.setattr(reading, "WHOLE", whole)
-    monkeypatch.setattr(reading, "AT_ONCE", at_once)
+    monkeypatch.setattr(reading, "WHOLE", request.param[0])
+    monkeypatch.setattr(reading, "AT_ONCE", request.param[1])
 
 
 @pytest.mark.usefixtures("any_size")
