@@ -17,8 +17,10 @@ _ALIAS = re.compile(r"(?![vV]?[xX](?:\.|\Z))(?!v[0-9])[A-Za-z][A-Za-z0-9._-]*")
 _RANGE = ("chart-version-range", "a range")
 _PACKAGE = re.compile(r"-v?[0-9]+\.[0-9]+\.[0-9]+[^/]*\.tgz(?:[?#].*)?$")
 
+_KINDS = frozenset({"HelmRelease", "HelmChart", "OCIRepository", "HelmChartProxy", "Application", "ApplicationSet"})
+_KINDS |= {"Bundle", "HelmOp", "Kustomization"}
+
 FLUX_SOURCES = "source.toolkit.fluxcd.io/"
-HELM_CONTROLLER = "helm.cattle.io/"
 
 
 @dataclass(frozen=True)
@@ -53,8 +55,10 @@ def judge_version(value: Node | None, otherwise: int, field: str) -> Iterator[Fl
 
 def judge_charts(doc: Map, file_name: str) -> Iterator[Flaw]:
     """Writes nothing. Every chart version that the document asks for by its kind."""
-    kind, version = word(doc, "kind"), word(doc, "apiVersion")
-    spec = at(doc, "spec")
+    kind = word(doc, "kind")
+    if kind and kind not in _KINDS:
+        return
+    version, spec = word(doc, "apiVersion"), at(doc, "spec")
     if kind == "HelmRelease" and at(spec, "chart", "spec") is not None:
         # From a Git repository or a bucket the chart's own version counts, and this field is ignored.
         if word(spec, "chart", "spec", "sourceRef", "kind") not in {"GitRepository", "Bucket"}:
@@ -74,9 +78,10 @@ def judge_charts(doc: Map, file_name: str) -> Iterator[Flaw]:
         yield from _argo(doc)
     if file_name == "Chart.yaml":
         yield from _dependencies(doc, "dependencies", "version")
-    if at(doc, "helmCharts") is not None:
+    if "helmCharts" in doc.items:
         yield from _dependencies(doc, "helmCharts", "version")
-    yield from _fleet(doc)
+    if not kind or kind in {"Bundle", "HelmOp"}:
+        yield from _fleet(doc)
 
 
 def _at(spec: Node | None, root: str, *path: str) -> Iterator[Flaw]:

@@ -19,6 +19,24 @@ _KEYS = frozenset({"image", "repository", "tag", "imageTag", "newTag", "newName"
 
 NVIDIA_KINDS = frozenset({"ClusterPolicy", "NVIDIADriver", "NicClusterPolicy"})
 
+OPERANDS = frozenset(
+    {
+        "operator",
+        "validator",
+        "driver",
+        "manager",
+        "driverManager",
+        "toolkit",
+        "devicePlugin",
+        "dcgm",
+        "dcgmExporter",
+        "gfd",
+    }
+    | {"migManager", "nodeStatusExporter", "gds", "gdrcopy", "vfioManager", "vgpuManager", "vgpuDeviceManager"}
+    | {"sandboxDevicePlugin", "kataSandboxDevicePlugin", "kataManager", "ccManager", "k8sDriverManager"}
+)
+"""Operands of the GPU Operator: in its values and in ClusterPolicy, `version` under one of these is an image's tag."""
+
 _WORKLOADS = frozenset(
     {"Pod", "Deployment", "DaemonSet", "StatefulSet", "ReplicaSet", "ReplicationController", "Job", "CronJob"}
 )
@@ -59,7 +77,10 @@ class Images:
         """Writes nothing. Whether a reference can stand in this mapping itself. Quick: most have none."""
         if not _KEYS.isdisjoint(node.items):
             return True
-        return trail is not None and trail[0] is not None and trail[0][1] in CONTAINERS
+        if trail is None:
+            return False
+        outer = trail[0]
+        return trail[1] in OPERANDS or trail[1] == "artifacts" or (outer is not None and outer[1] in CONTAINERS)
 
     def judge(self, node: Map, trail: Trail) -> Iterator[Flaw]:
         """Writes nothing. What is against the references that stand in this mapping itself."""
@@ -73,6 +94,10 @@ class Images:
             yield from self._named(node, image, trail)
         elif isinstance(parts.get("repository"), Text) or "tag" in parts or "imageTag" in parts:
             yield from self._mapped(node, trail)
+        elif key in OPERANDS and (self._values or self._kind in NVIDIA_KINDS):
+            yield from self._tag(_first(node, "version"), dotted(trail, "version"))
+        if key == "artifacts" and "://" not in word(node, "url") and word(node, "url"):  # of a Kata runtime class
+            yield from self._judge(parts["url"], dotted(trail, "url"))
         if "reference" in parts and key == "image":  # of an image volume
             yield from self._judge(parts["reference"], dotted(trail, "reference"))
         if "newTag" in parts or "newName" in parts:

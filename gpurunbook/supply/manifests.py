@@ -32,6 +32,8 @@ SOURCE = "GPU supply-chain policy, Reference policy; promotion step 3"
 
 _CARRIES_VALUES = frozenset({"HelmRelease", "HelmChart", "HelmChartConfig", "HelmChartProxy", "Application"})
 _CARRIES_VALUES |= {"ApplicationSet", "Bundle", "HelmOp", ""}
+_REMEMBERED = _CARRIES_VALUES | {"ConfigMap", "OCIRepository"}
+"""Kinds that are needed again at the end, with what other files say."""
 
 
 @dataclass(frozen=True)
@@ -143,9 +145,10 @@ class Review:
     def _judge(self, path: str, doc: Map | List, kind: str) -> None:
         name = posixpath.basename(path)
         if isinstance(doc, List):  # a list of patches, say
-            self._walk(path, path, Map({"items": doc}, doc.line), "", "")
+            self._walk(path, path, Map({"items": doc}, doc.line), "", "", "")
             return
-        subject = "/".join(part for part in (word(doc, "metadata", "namespace"), kind, _name(doc)) if part)
+        own = _name(doc)
+        subject = "/".join(part for part in (word(doc, "metadata", "namespace"), kind, own) if part)
         subject = subject if kind else path
         secrets = Secrets(doc, kind, name)
         self._note(path, subject, secrets.whole())
@@ -153,11 +156,12 @@ class Review:
             return
         self._note(path, subject, judge_charts(doc, name))
         self._note(path, subject, judge_policy(doc))
-        self._walk(path, subject, doc, kind, name)
-        self._remember(path, subject, doc, kind)
+        self._walk(path, subject, doc, kind, name, own)
+        if not kind or kind in _REMEMBERED:
+            self._remember(path, subject, doc, kind)
 
-    def _walk(self, path: str, subject: str, doc: Map, kind: str, name: str) -> None:
-        images = Images(doc, kind, _name(doc), values=kind in _CARRIES_VALUES)
+    def _walk(self, path: str, subject: str, doc: Map, kind: str, name: str, own: str) -> None:
+        images = Images(doc, kind, own, values=kind in _CARRIES_VALUES)
         secrets = Secrets(doc, kind, name)
         judged = kind != "CustomResourceDefinition"  # a schema speaks of images, and holds none
         for node, trail in walk(doc, without=("sops", "status") if kind else ("sops",)):
@@ -182,7 +186,7 @@ class Review:
             return None
         found = docs[0] if docs else Map({}, 1)
         _shift(found, shift)
-        self._walk(path, subject, found, "", "")
+        self._walk(path, subject, found, "", "", "")
         return found
 
     def _remember(self, path: str, subject: str, doc: Map, kind: str) -> None:

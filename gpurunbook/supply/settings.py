@@ -75,6 +75,8 @@ def judge_layers(given: Layers) -> Iterator[Flaw]:
 def judge_policy(doc: Map) -> Iterator[Flaw]:
     """Writes nothing. The settings of a ClusterPolicy or an NVIDIADriver."""
     kind, spec = word(doc, "kind"), at(doc, "spec")
+    if kind not in {"ClusterPolicy", "NVIDIADriver"}:
+        return
     given = Layers(OPERATOR, [spec] if spec else [], line(spec, doc.line), "spec")
     if kind == "ClusterPolicy":
         driver = given.find("driver")
