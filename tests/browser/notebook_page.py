@@ -1,0 +1,215 @@
+"""JupyterLab as an on-call engineer has it: started by `gpurunbook lab`, and one notebook driven in its page."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import Locator, Page, expect
+
+from gpurunbook.cli.run import make
+
+CLI = (sys.executable, "-c", "import sys; from gpurunbook.cli import main; main(sys.argv[1:])")
+START_SECONDS = 90.0
+CELL_SECONDS = 60.0
+
+# Resolves when the cell has got a number again: a number alone may be of an earlier kernel.
+_NUMBERED = """node => {
+    window.numbered = new Promise(resolve => {
+        const observer = new MutationObserver(() => {
+            if (/[0-9]/.test(node.textContent)) { observer.disconnect(); resolve(node.textContent); }
+        });
+        observer.observe(node, {childList: true, subtree: true, characterData: true});
+    });
+}"""
+_WAIT = "ms => Promise.race([window.numbered, new Promise((_, no) => setTimeout(() => no('the cell runs on'), ms))])"
+_TRACES = "graph => graph.data.map(t => ({name: t.name, x: Array.from(t.x), y: Array.from(t.y)}))"
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """This process's environment with Jupyter's own folders under `folder`, and nobody asked about news."""
+    settings = folder / "settings" / "@jupyterlab" / "apputils-extension"
+    settings.mkdir(parents=True, exist_ok=True)
+    (settings / "notification.jupyterlab-settings").write_text('{"fetchNews": "false"}')
+    own = {k: v for k, v in os.environ.items() if not k.startswith(("GPURUNBOOK_", "JPY_", "JUPYTER", "IPYTHON"))}
+    places = {f"JUPYTER_{name}_DIR": str(folder / name.lower()) for name in ("CONFIG", "DATA", "RUNTIME")}
+    labs = {"JUPYTERLAB_SETTINGS_DIR": str(folder / "settings"), "JUPYTERLAB_WORKSPACES_DIR": str(folder / "spaces")}
+    return {**own, **places, **labs, "IPYTHONDIR": str(folder / "ipython")}
+
+
+@dataclass(frozen=True)
+class Lab:
+    """A JupyterLab server on the loopback. url: with a slash at its end; token: what a browser must show."""
+
+    home: Path
+    url: str
+    token: str
+
+    def gpurunbook(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """Runs one command in the home."""
+        own = {k: v for k, v in os.environ.items() if not k.startswith("GPURUNBOOK_")}
+        return subprocess.run([*CLI, *words], cwd=self.home, env=own, capture_output=True, text=True, timeout=120)
+
+    def new(self, run: str, scenario: str) -> Path:
+        """Makes a run with its working copy as `gpurunbook new` does, and gives its folder."""
+        given = self.home / "parameters" / "provenance_audit" / f"{scenario}.yaml"
+        with contextlib.chdir(self.home):
+            return make("provenance_audit", (given,), (), "", self.home / "outputs", run).parent
+
+    def requests(self, fixture: str) -> list[dict[str, Any]]:
+        """What the embedded server of a fixture cluster was asked."""
+        log = self.home / "outputs" / ".clusters" / f"clusters-{fixture}" / "requests.jsonl"
+        return [json.loads(line) for line in log.read_text().splitlines()]
+
+    def server(self, fixture: str) -> dict[str, Any]:
+        """The server.json of the embedded server of a fixture cluster."""
+        folder = self.home / "outputs" / ".clusters" / f"clusters-{fixture}"
+        return dict(json.loads((folder / "server.json").read_bytes()))
+
+
+@contextlib.contextmanager
+def served(home: Path, folder: Path) -> Iterator[Lab]:
+    """JupyterLab on `home`, ended by its process id, and with it the embedded servers that its kernels started."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    root = ["--allow-root"] if os.geteuid() == 0 else []
+    words = ["lab", "--no-browser", "--ip=127.0.0.1", f"--port={port}", *root]
+    with (folder / "lab.log").open("wb") as log:
+        process = subprocess.Popen(
+            [*CLI, *words], cwd=home, env=environment(folder), stdin=subprocess.DEVNULL, stdout=log, stderr=log
+        )
+    try:
+        told = _ready(process, folder)
+        yield Lab(home, f"http://127.0.0.1:{told['port']}/", told["token"])
+    finally:
+        process.terminate()
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(20)
+        for state in (home / "outputs" / ".clusters").glob("*/"):
+            stop = [sys.executable, "-m", "gpurunbook.embedded", "--state", str(state), "--stop"]
+            subprocess.run(stop, check=True, timeout=30)
+
+
+def _ready(process: subprocess.Popen[bytes], folder: Path) -> dict[str, Any]:
+    """What the server says of itself when it listens. The process is still the one that was started: `lab` execs."""
+    record = folder / "runtime" / f"jpserver-{process.pid}.json"
+    end = time.monotonic() + START_SECONDS
+    while time.monotonic() < end:
+        if process.poll() is not None:
+            break
+        try:
+            told = dict(json.loads(record.read_bytes()))
+            socket.create_connection(("127.0.0.1", told["port"]), 1).close()
+            return told
+        except (OSError, ValueError):
+            time.sleep(0.1)
+    raise AssertionError(f"JupyterLab did not start:\n{(folder / 'lab.log').read_text()[-3000:]}")
+
+
+class Notebook:
+    """One notebook in a page of JupyterLab, opened there; cells are named by their ids in the file."""
+
+    def __init__(self, page: Page, lab: Lab, file: Path) -> None:
+        self.page = page
+        self.file = file
+        self.ids = [cell["id"] for cell in json.loads(file.read_bytes())["cells"]]
+        if not page.url.startswith(lab.url):
+            page.goto(f"{lab.url}lab?token={lab.token}")
+            expect(page.locator("#jupyterlab-splash")).to_have_count(0, timeout=START_SECONDS * 1000)
+        self._menu("File", "Open from Path…")
+        page.locator(".jp-Dialog input").fill(str(file.relative_to(lab.home)))
+        page.keyboard.press("Enter")
+        tab = page.locator(f".lm-TabBar-tab.lm-mod-current[title*='Path: {file.relative_to(lab.home)}']")
+        self.tab = tab.get_attribute("data-id", timeout=START_SECONDS * 1000)
+        self.panel = page.locator(f"[id='{self.tab}']")
+        self.cells = self.panel.locator(".jp-Notebook .jp-Cell")
+        expect(self.cells).to_have_count(len(self.ids), timeout=START_SECONDS * 1000)
+        expect(self.panel.locator(".jp-Spinner")).to_have_count(0)
+        self.idle()
+
+    def activate(self) -> None:
+        """Brings its tab to the front."""
+        self.page.locator(f".lm-TabBar-tab[data-id='{self.tab}']").click()
+
+    def idle(self) -> None:
+        """Waits until the kernel has nothing to do."""
+        state = self.panel.locator(".jp-Notebook-ExecutionIndicator[data-status=idle]")
+        expect(state).to_be_attached(timeout=START_SECONDS * 1000)
+
+    def cell(self, id: str) -> Locator:
+        """One cell."""
+        return self.cells.nth(self.ids.index(id))
+
+    @property
+    def injected(self) -> str:
+        """The id of the cell that the parameters of `gpurunbook new` stand in."""
+        return self.ids[self.ids.index("parameters") + 1]
+
+    def run(self, *ids: str) -> Locator:
+        """Runs cells one after the other by Shift+Enter. The last of them."""
+        for id in ids:
+            prompt = self.cell(id).locator(".jp-InputArea-prompt")
+            prompt.evaluate(_NUMBERED)
+            prompt.click()
+            self.page.keyboard.press("Shift+Enter")
+            self.page.evaluate(_WAIT, CELL_SECONDS * 1000)
+        return self.cell(ids[-1])
+
+    def append(self, id: str, text: str) -> None:
+        """Types a line at the end of a cell, as a paste."""
+        self.cell(id).locator(".cm-content").click()
+        self.page.keyboard.press("Control+End")
+        self.page.keyboard.insert_text(f"\n{text}")
+
+    def restart(self) -> None:
+        """Restarts the kernel from the menu and says yes."""
+        self._menu("Kernel", "Restart Kernel…")
+        self.page.locator(".jp-Dialog .jp-mod-accept").click()
+        expect(self.page.locator(".jp-Dialog")).to_have_count(0)
+        self.idle()
+
+    def shut_down(self) -> None:
+        """Shuts the kernel down from the menu."""
+        self._menu("Kernel", "Shut Down Kernel")
+        expect(self.page.locator("#jp-main-statusbar")).to_contain_text("No Kernel", timeout=CELL_SECONDS * 1000)
+
+    def _menu(self, menu: str, item: str) -> None:
+        self.page.locator(".lm-MenuBar-item", has_text=re.compile(f"^{menu}$")).click()
+        self.page.locator(".lm-Menu-item", has_text=re.compile(f"^{re.escape(item)}")).click()
+
+    def save(self) -> None:
+        """Saves by Control+S and waits until the file is the new one."""
+        before = self.file.stat().st_mtime_ns
+        self.page.keyboard.press("Control+s")
+        end = time.monotonic() + CELL_SECONDS
+        while self.file.stat().st_mtime_ns == before:
+            assert time.monotonic() < end, "JupyterLab did not save"
+            self.page.wait_for_timeout(50)
+        expect(self.panel.locator(".jp-mod-dirty")).to_have_count(0)
+
+    @property
+    def trust(self) -> str:
+        """What the status bar says on trust."""
+        item = self.page.locator(".jp-StatusItem-trust")
+        expect(item).to_have_attribute("title", re.compile("trusted"))
+        return item.get_attribute("title") or ""
+
+    def figure(self) -> list[dict[str, Any]]:
+        """The traces of the only figure, as plotly.js has drawn them."""
+        graph = self.panel.locator(".js-plotly-plot")
+        expect(graph.locator(".main-svg").first).to_be_visible(timeout=CELL_SECONDS * 1000)
+        return list(graph.evaluate(_TRACES))
