@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -125,7 +125,7 @@ class Cluster:
     def _ask(self, path: str, review: dict[str, Any]) -> dict[str, Any]:
         """Writes nothing: review kinds are answered and never stored."""
         body = json.dumps(review, sort_keys=True).encode()
-        answer: dict[str, Any] = decode(self.connection.send("POST", path, body=body), f"POST {path}")
+        answer: dict[str, Any] = decode(self.connection.ask(path, body), f"POST {path}")
         return answer
 
     def missing(self, permissions: Sequence[Permission]) -> list[Permission]:
@@ -154,41 +154,41 @@ class Cluster:
         found: dict[str, Any] = decode(self.connection.read(path), f"GET {path}")
         return found
 
-    def pages(self, need: Pages) -> Iterator[tuple[Any, str]]:
-        """Writes nothing. Each page of a collection with its continue token, decoded as the need says."""
-        token = ""
-        seen: set[str] = set()
+    def listed(self, need: Pages) -> tuple[list[Any], str]:
+        """Writes nothing. All items of a collection, decoded as the need says, and the resourceVersion of the list.
+
+        Begun again when the continue token expires (410).
+        """
+        for _ in range(RESTARTS - 1):
+            try:
+                return self._whole(need)
+            except Gone:
+                continue
+        return self._whole(need)
+
+    def _whole(self, need: Pages) -> tuple[list[Any], str]:
         what = f"GET {need.path}"
+        found: list[Any] = []
+        version = token = ""
+        tokens: set[str] = set()
         while True:
             query = [*need.query, ("limit", PAGE)] + ([("continue", token)] if token else [])
-            raw = self.connection.read(need.path, query)
-            page, token = _page(raw, need.page, what)
-            yield page, token
+            items, metadata = _page(self.connection.read(need.path, query), need.page, what)
+            found += items
+            version = version or metadata.version or ""
+            token = metadata.continue_ or ""
             if not token:
-                return
-            if token in seen:
+                return found, version
+            if token in tokens:
                 raise Garbled("the server gave the same continue token twice", subject=what)
-            seen.add(token)
-
-    def items(self, need: Pages) -> list[Any]:
-        """Writes nothing. All items of a collection; begun again when the token expires (410)."""
-        for attempt in range(RESTARTS):
-            found: list[Any] = []
-            try:
-                for page, _ in self.pages(need):
-                    found += page
-                return found
-            except Gone:
-                if attempt == RESTARTS - 1:
-                    raise
-        raise AssertionError("unreachable")
+            tokens.add(token)
 
     def observe(self, need: Need) -> Observed:
         """Writes nothing. What the need asks of the cluster, or the problem that hid it. Never raises ClusterError."""
         try:
             match need:
                 case Pages():
-                    return Observed(need, self.items(need))
+                    return Observed(need, self.listed(need)[0])
                 case Object():
                     return Observed(need, self.object(need.path))
         except ClusterError as wrong:
@@ -198,6 +198,7 @@ class Cluster:
 
 class _Meta(msgspec.Struct, gc=False):
     continue_: str | None = msgspec.field(default=None, name="continue")
+    version: str | None = msgspec.field(default=None, name="resourceVersion")
 
 
 class _Envelope(msgspec.Struct, gc=False):
@@ -205,7 +206,7 @@ class _Envelope(msgspec.Struct, gc=False):
     metadata: _Meta | None = None
 
 
-def _page(raw: bytes, kind: Any, what: str) -> tuple[list[Any], str]:
+def _page(raw: bytes, kind: Any, what: str) -> tuple[list[Any], _Meta]:
     try:
         envelope = msgspec.json.decode(raw, type=_Envelope)
         if not (envelope.kind or "").endswith("List") or envelope.metadata is None:
@@ -215,4 +216,4 @@ def _page(raw: bytes, kind: Any, what: str) -> tuple[list[Any], str]:
         raise Garbled(f"the answer is not the list that was due: {wrong}", subject=what) from None
     if items is not None and not isinstance(items, list):
         raise Garbled(f"items is a {type(items).__name__}, wanted a list", subject=what)
-    return items or [], (envelope.metadata.continue_ or "")
+    return items or [], envelope.metadata

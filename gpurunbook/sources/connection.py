@@ -7,6 +7,7 @@ Requests are raw bytes: the client's typed models drop fields that they do not k
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -36,7 +37,10 @@ ANSWER_SECONDS = 60.0
 """For one whole answer, however steadily it drips."""
 
 ATTEMPTS = 4
-"""Of a read that met 429, 5xx or a broken connection. Mutations are never sent twice from here."""
+"""Of a read that met 429, 5xx or a broken connection."""
+
+PATIENCE_SECONDS = 30.0
+"""The longest that one `Retry-After` is waited for: a proxy may ask for an hour, and somebody looks at the cell."""
 
 _BY_STATUS: dict[int, type[ClusterError]] = {
     401: Unauthorized,
@@ -67,6 +71,8 @@ def load(context: str, config_file: str | None = None) -> Any:
     from kubernetes.config import ConfigException, incluster_config, kube_config
 
     configuration = Configuration()
+    # The client reads KUBECONFIG when it is imported (kubernetes/config/kube_config.py); a cell may set it later.
+    config_file = config_file or os.environ.get("KUBECONFIG") or None
     try:
         if context == "in-cluster":
             incluster_config.load_incluster_config(client_configuration=configuration)
@@ -120,8 +126,18 @@ def _seconds(value: str | None) -> float | None:
     return float(value) if value and value.isascii() and value.isdigit() else None
 
 
+def pause(wrong: ClusterError, attempt: int) -> float:
+    """Writes nothing. Seconds until the next attempt: what the server asked for, else longer each time."""
+    backoff: float = 0.1 * 2**attempt
+    return min(max(wrong.retry_after or 0.0, backoff), PATIENCE_SECONDS)
+
+
 class Connection:
-    """Sends requests and gives back bytes. Reads are retried; everything else is sent once."""
+    """Sends requests and gives back bytes. Reads are retried; what changes something is sent once.
+
+    The one exception is a 401: the server did not know us and carried nothing out. The credentials are loaded again
+    and the request is sent once more, whatever it is: a token may expire at any moment of a run.
+    """
 
     def __init__(
         self,
@@ -141,26 +157,23 @@ class Connection:
         return str(self._client.configuration.host)
 
     def read(self, path: str, query: Sequence[tuple[str, str]] = ()) -> bytes:
-        """Writes nothing. GET, with retries that respect `Retry-After`.
+        """Writes nothing. GET, with retries that respect `Retry-After`. Raises the ClusterError of the last attempt."""
+        return self._patiently("GET", path, query, None)
 
-        Raises the ClusterError of the last attempt. After a 401 the credentials are loaded again once: a token
-        may have expired in the middle of a run.
-        """
-        renewed = False
+    def ask(self, path: str, review: bytes) -> bytes:
+        """Writes nothing: POST of a review, which is answered and never stored. Retried and raises as `read`."""
+        return self._patiently("POST", path, (), review)
+
+    def _patiently(self, method: str, path: str, query: Sequence[tuple[str, str]], body: bytes | None) -> bytes:
         attempt = 0
         while True:
             attempt += 1
             try:
-                return self.send("GET", path, query)
-            except Unauthorized:
-                if renewed or self._reload is None:
-                    raise
-                renewed = True
-                self.renew()
+                return self.send(method, path, query, body)
             except (Throttled, ServerFault, Unreachable) as wrong:
-                if attempt >= ATTEMPTS:
+                if attempt >= ATTEMPTS or wrong.status == 501:
                     raise
-                self._sleep(min(wrong.retry_after or 0.2 * 2**attempt, 10.0))
+                self._sleep(pause(wrong, attempt))
 
     def renew(self) -> None:
         """Writes nothing. Loads the credentials again, as after a 401."""
@@ -181,7 +194,18 @@ class Connection:
         body: bytes | None = None,
         content_type: str = "application/json",
     ) -> bytes:
-        """Sends one request, once. Raises the ClusterError of its status, or Unreachable without a whole answer."""
+        """Sends one request. Raises the ClusterError of its status, or Unreachable without a whole answer."""
+        try:
+            return self._once(method, path, query, body, content_type)
+        except Unauthorized:
+            if self._reload is None:
+                raise
+        self.renew()
+        return self._once(method, path, query, body, content_type)
+
+    def _once(
+        self, method: str, path: str, query: Sequence[tuple[str, str]], body: bytes | None, content_type: str
+    ) -> bytes:
         what = f"{method} {path}"
         response = self._open(method, path, query, body, content_type, what)
         try:

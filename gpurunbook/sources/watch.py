@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import queue
 import threading
@@ -14,16 +15,22 @@ from typing import Any
 import msgspec
 import urllib3
 
-from gpurunbook.errors import ClusterError, Garbled, Gone, Unauthorized
+from gpurunbook.errors import ClusterError, Garbled, Gone
 from gpurunbook.plan import Need, Object, Observed, Pages, Problem
 from gpurunbook.sources.cluster import Cluster
-from gpurunbook.sources.connection import raise_for
+from gpurunbook.sources.connection import PATIENCE_SECONDS, raise_for
 
 WATCH_SECONDS = 240
 """Asked of the server as `timeoutSeconds`; then the watch is opened again where it was."""
 
 SILENCE_SECONDS = 30.0
 """Without a byte for so long (bookmarks included), the connection is taken for dead and opened again."""
+
+PAUSE_SECONDS = 1.0
+"""Between two lists, when watching does not work."""
+
+BARREN = 3
+"""Watches one after the other that end at once and bring nothing; then the collection is listed anew instead."""
 
 
 class _Stream(threading.Thread):
@@ -43,6 +50,7 @@ class _Stream(threading.Thread):
         collection, query = _collection(need)
         self._pages = Pages(collection, None, query)
         self._kind = _item_type(need)
+        self._barren = 0
 
     def observed(self) -> Observed:
         with self._lock:
@@ -59,41 +67,40 @@ class _Stream(threading.Thread):
         self._ending.set()
         response = self._response
         if response is not None:
-            response.shutdown() if hasattr(response, "shutdown") else response.close()
+            # It may have ended by itself meanwhile.
+            with contextlib.suppress(RuntimeError, ValueError, OSError):
+                response.shutdown()
 
     def run(self) -> None:
         while not self._ending.is_set():
+            pause = PAUSE_SECONDS
+            listed = False
             try:
                 version = self._list()
-                while not self._ending.is_set():
+                listed = True
+                while self._barren < BARREN and not self._ending.is_set():
                     version = self._watch(version)
-            except Gone:
-                continue
+            except Gone as wrong:
+                if not listed:
+                    self._note(Problem(wrong.code, str(wrong)))
+                elif self._barren <= 1:
+                    pause = 0.0
             except ClusterError as wrong:
                 self._note(Problem(wrong.code, str(wrong)))
-                self._ending.wait(wrong.retry_after or 1.0)
+                pause = min(max(wrong.retry_after or 0.0, pause), PATIENCE_SECONDS)
             except Exception as wrong:
                 self._note(Problem("watch-broken", f"{type(wrong).__name__}: {wrong}"))
-                self._ending.wait(1.0)
+            self._barren = min(self._barren, BARREN - 1)
+            self._ending.wait(pause)
 
     def _list(self) -> str:
-        found: dict[str, Any] = {}
-        version = ""
-        token = ""
-        while True:
-            query = [*self._pages.query, ("limit", "500")] + ([("continue", token)] if token else [])
-            raw = self._cluster.connection.read(self._pages.path, query)
-            try:
-                page = json.loads(raw)
-                metadata = page["metadata"]
-                version = version or str(metadata["resourceVersion"])
-                token = metadata.get("continue") or ""
-                for item in page.get("items") or []:
-                    found[str(item["metadata"]["uid"])] = self._typed(item)
-            except (ValueError, KeyError, TypeError, AttributeError) as wrong:
-                raise Garbled(f"not a list: {wrong!r}", subject=f"GET {self._pages.path}") from None
-            if not token:
-                break
+        items, version = self._cluster.listed(self._pages)
+        try:
+            found = {str(item["metadata"]["uid"]): self._typed(item) for item in items}
+        except (KeyError, TypeError, msgspec.ValidationError) as wrong:
+            raise Garbled(f"not a list of objects: {wrong!r}", subject=f"GET {self._pages.path}") from None
+        if not version:
+            raise Garbled("the list has no resourceVersion to watch from", subject=f"GET {self._pages.path}")
         with self._lock:
             self._items, self._problem = found, None
         self._changed.put(self.key)
@@ -108,25 +115,33 @@ class _Stream(threading.Thread):
             ("timeoutSeconds", str(WATCH_SECONDS)),
         ]
         what = f"WATCH {self._pages.path}"
+        begin = time.monotonic()
+        self._barren += 1
         response = self._cluster.connection.stream(self._pages.path, query, SILENCE_SECONDS, what)
         self._response = response
         try:
-            if response.status == 401:
+            if self._ending.is_set():
+                return version
+            if response.status == 401 and self._barren == 1:
                 self._cluster.connection.renew()
+                return version
             if response.status != 200:
                 raise_for(response.status, response.read(1 << 16), response.headers, what)
             for line in _lines(response):
                 if self._ending.is_set():
                     break
                 version = self._event(line, what) or version
+                self._barren = 0
         except (urllib3.exceptions.HTTPError, OSError, ValueError):
             # A watch may end at any time; it goes on from the last resourceVersion.
-            self._ending.wait(0.05)
-        except Unauthorized:
-            raise
+            pass
         finally:
             self._response = None
             response.close()
+        if time.monotonic() - begin >= PAUSE_SECONDS:
+            self._barren = 0
+        elif self._barren:
+            self._ending.wait(0.05)
         return version
 
     def _event(self, line: bytes, what: str) -> str:
@@ -136,16 +151,19 @@ class _Stream(threading.Thread):
             if kind == "ERROR":
                 raise_for(int(item.get("code") or 500), json.dumps(item).encode(), {}, what)
             version = str(item["metadata"]["resourceVersion"])
-            uid = str(item["metadata"].get("uid") or "")
-        except (KeyError, TypeError, AttributeError) as wrong:
+            if kind == "BOOKMARK":
+                return version
+            uid = str(item["metadata"]["uid"])
+            if kind not in ("ADDED", "MODIFIED", "DELETED"):
+                raise KeyError(kind)
+            typed = self._typed(item) if kind != "DELETED" else None
+        except (KeyError, TypeError, AttributeError, msgspec.ValidationError) as wrong:
             raise Garbled(f"not a watch event: {wrong!r}", subject=what) from None
-        if kind == "BOOKMARK":
-            return version
         with self._lock:
-            if kind == "DELETED":
+            if typed is None:
                 self._items.pop(uid, None)
             else:
-                self._items[uid] = self._typed(item)
+                self._items[uid] = typed
         self._changed.put(self.key)
         return version
 
