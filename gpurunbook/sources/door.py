@@ -18,8 +18,10 @@ from gpurunbook.errors import (
     Conflict,
     Denied,
     Drifted,
+    Garbled,
     Invalid,
     NotFound,
+    RunbookError,
     ServerFault,
     Throttled,
     Unreachable,
@@ -28,7 +30,7 @@ from gpurunbook.journal import Journal, canonical, digest
 from gpurunbook.plan import Mutation
 from gpurunbook.pointers import differences, fill
 from gpurunbook.sources.cluster import Cluster
-from gpurunbook.sources.connection import decode
+from gpurunbook.sources.connection import decode, pause
 
 MANAGER = "gpurunbook"
 """Field manager of all our writes."""
@@ -43,6 +45,12 @@ _CONTENT = {
 _MOMENT = ("time", "head")
 """Words that differ from one try to the next; the first intent's are kept."""
 
+_LOST = (ServerFault, Unreachable, Garbled)
+"""After these nobody knows whether the request was carried out."""
+
+_AGAIN = (Conflict, Invalid, NotFound, Throttled, *_LOST)
+"""After these the object is read, and the same may be sent again."""
+
 _METHOD = {"create": "POST", "patch": "PATCH", "delete": "DELETE"}
 
 
@@ -51,13 +59,22 @@ class Outcome:
     """What became of one mutation.
 
     how: `applied`, `already` (it was so), `recovered` (sent before, the answer was lost), `validated` (server-side
-    dry run), `not-validated` (the server could not dry-run it; `why` says so). before, after: raw objects.
+    dry run), `not-validated` (the server could not dry-run it; `why` says so); in the journal also `refused` (surely
+    not carried out). before, after: raw objects.
     """
 
     how: str
     before: dict[str, Any] | None
     after: dict[str, Any] | None
     why: str = ""
+
+
+class _Refused(Exception):
+    """The server has surely carried nothing out."""
+
+    def __init__(self, error: RunbookError) -> None:
+        super().__init__()
+        self.error = error
 
 
 class Door:
@@ -80,18 +97,20 @@ class Door:
         """Changes one object of the cluster, or proves by dry run that it could.
 
         words: values of the placeholders. Raises Drifted with the field diff when the object or a judged field is
-        another one, ClusterError when the server refuses or cannot be reached.
+        another one, ClusterError when the server refuses or cannot be reached. An intent without a result in the
+        journal means that it may have been carried out.
         """
-        announced = self._announced(step, mutation)
-        words = {**words, **announced}
-        goal = fill(dict(mutation.goal), words)
+        begun, done = self._announced(step, mutation)
+        sent = {**words, **begun}
         before = self._read(mutation)
-        why = self._settled(mutation, before, goal)
+        why = self._settled(mutation, before, fill(dict(mutation.goal), sent))
         if why and self._apply:
-            how = "recovered" if announced else "already"
+            how = "recovered" if begun and not done else "already"
             return self._record(step, mutation, Outcome(how, before, before, why))
         if why:
             return Outcome("already", before, before, why)
+        words = words if done else sent
+        goal = fill(dict(mutation.goal), words)
         self._must_hold(mutation, before)
         if not self._apply:
             return self._rehearse(mutation, before, words)
@@ -106,35 +125,69 @@ class Door:
                 "words": {name: words[name] for name in _MOMENT},
             },
         )
-        return self._record(step, mutation, self._apply_until_settled(mutation, before, goal, words))
+        try:
+            outcome = self._apply_until_settled(mutation, before, goal, words, unsure=bool(begun) and not done)
+        except _Refused as wrong:
+            self._record(step, mutation, Outcome("refused", before, None, wrong.error.message))
+            raise wrong.error from None
+        return self._record(step, mutation, outcome)
 
     def _apply_until_settled(
-        self, mutation: Mutation, before: dict[str, Any] | None, goal: Mapping[str, Any], words: Mapping[str, str]
+        self,
+        mutation: Mutation,
+        before: dict[str, Any] | None,
+        goal: Mapping[str, Any],
+        words: Mapping[str, str],
+        unsure: bool,
     ) -> Outcome:
-        first, current = before, before
+        """unsure: whether an earlier try may still have been carried out; else what refuses it is a `_Refused`."""
+        current = before
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 after = self._once(mutation, current, words, dry_run=False)
-                left = differences(after, goal) if mutation.verb != "delete" else []
-                if left:
-                    raise Drifted(
-                        "the server answered with other fields than were sent: " + "; ".join(left),
-                        subject=_spell(mutation),
-                        remedy="A webhook or a controller rewrites them; find it before going on.",
-                    )
-                return Outcome("applied", first, after)
-            except (Conflict, Invalid, NotFound, Throttled, ServerFault, Unreachable) as wrong:
-                if isinstance(wrong, Throttled | ServerFault | Unreachable):
-                    self._sleep(min(wrong.retry_after or 0.1 * 2**attempt, 10.0))
-                sent = _version(current)
-                current = self._read(mutation)
-                if self._settled(mutation, current, goal):
-                    return Outcome("recovered", first, current, f"the answer was lost: {wrong.message}")
-                self._must_hold(mutation, current)
-                unmoved = _version(current) == sent and isinstance(wrong, Conflict | Invalid | NotFound)
-                if attempt == ATTEMPTS or unmoved:
-                    raise
+            except ClusterError as wrong:
+                unsure = unsure or isinstance(wrong, _LOST)
+                try:
+                    found = self._look(mutation, current, goal, wrong, attempt)
+                except RunbookError as error:
+                    if unsure:
+                        raise
+                    raise _Refused(error) from None
+                if isinstance(found, Outcome):
+                    return Outcome(found.how, before, found.after, found.why)
+                current = found
+                continue
+            left = differences(after, goal) if mutation.verb != "delete" else []
+            if left:
+                raise Drifted(
+                    "the server answered with other fields than were sent: " + "; ".join(left),
+                    subject=_spell(mutation),
+                    remedy="A webhook or a controller rewrites them; find it before going on.",
+                )
+            return Outcome("applied", before, after)
         raise AssertionError("unreachable")
+
+    def _look(
+        self,
+        mutation: Mutation,
+        sent: dict[str, Any] | None,
+        goal: Mapping[str, Any],
+        wrong: ClusterError,
+        attempt: int,
+    ) -> Outcome | dict[str, Any] | None:
+        """What to send against next, or that it was carried out all the same. Raises when neither is."""
+        if not isinstance(wrong, _AGAIN):
+            raise wrong
+        if isinstance(wrong, (Throttled, *_LOST)):
+            self._sleep(pause(wrong, attempt))
+        current = self._read(mutation)
+        if self._settled(mutation, current, goal):
+            return Outcome("recovered", sent, current, f"the answer was lost: {wrong.message}")
+        self._must_hold(mutation, current)
+        unmoved = _version(current) == _version(sent) and isinstance(wrong, Conflict | Invalid | NotFound)
+        if attempt == ATTEMPTS or unmoved:
+            raise wrong
+        return current
 
     def _rehearse(self, mutation: Mutation, before: dict[str, Any] | None, words: Mapping[str, str]) -> Outcome:
         for attempt in range(1, ATTEMPTS + 1):
@@ -151,7 +204,7 @@ class Door:
             except (Throttled, ServerFault, Unreachable) as wrong:
                 if attempt == ATTEMPTS:
                     raise
-                self._sleep(min(wrong.retry_after or 0.1 * 2**attempt, 10.0))
+                self._sleep(pause(wrong, attempt))
             except ClusterError as wrong:
                 # An admission webhook that has side effects refuses a dry run with 400 (kubernetes dry-run docs).
                 if wrong.status == 400 and "dry run" in wrong.message.lower().replace("dryrun", "dry run"):
@@ -221,13 +274,22 @@ class Door:
                 remedy="Find who changed it, then make a new dry run.",
             )
 
-    def _announced(self, step: str, mutation: Mutation) -> dict[str, str]:
-        """The words of an intent of this run whose result is not recorded; a second try must send the same."""
+    def holds(self, step: str, mutation: Mutation, words: Mapping[str, str]) -> bool:
+        """Writes nothing. Whether the object is now as this run left it, or as the mutation wants it."""
+        sent = {**words, **self._announced(step, mutation)[0]}
+        return bool(self._settled(mutation, self._read(mutation), fill(dict(mutation.goal), sent)))
+
+    def _announced(self, step: str, mutation: Mutation) -> tuple[dict[str, str], bool]:
+        """The moment's words of the last intent, which a second try sends again; and whether its result is known."""
+        done = False
         for record in reversed(self._journal.records):
             data = record["data"]
-            if record["event"] in {"intent", "result"} and (data["step"], data["name"]) == (step, mutation.name):
-                return dict(data["words"]) if record["event"] == "intent" else {}
-        return {}
+            if record["event"] not in {"intent", "result"} or (data["step"], data["name"]) != (step, mutation.name):
+                continue
+            if record["event"] == "intent":
+                return dict(data["words"]), done
+            done = True
+        return {}, done
 
     def _record(self, step: str, mutation: Mutation, outcome: Outcome) -> Outcome:
         self._journal.append(
