@@ -80,6 +80,16 @@ Seen = Mapping[str, Observed]
 
 
 @dataclass(frozen=True)
+class Stood:
+    """When something that must stand was last seen whole: a time for people, seconds since by a monotonic clock (None:
+    not measured, by another kernel), and what was observed then."""
+
+    time: str
+    seconds: float | None
+    seen: Seen
+
+
+@dataclass(frozen=True)
 class Table:
     """Rows for people. `total` is the number of rows there are where `rows` is only the first part of them.
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from gpurunbook.plan import Change, Check
+from gpurunbook.plan import Change, Check, Stood
 
 
 @dataclass(frozen=True)
@@ -39,12 +39,12 @@ class Permission:
 class Stands:
     """What must stand from one step on until the run closes, such as a cordon.
 
-    since: the step after which it must; again: from the parameters and the run id, the change that makes it again
-    (without mutations while it stands); recheck: what is judged anew once it was made again.
+    since: the step after which it must; again: from the parameters, the run id and when it last stood, the change that
+    makes it again (without mutations while it stands); recheck: what is judged anew once it was made again.
     """
 
     since: str
-    again: Callable[[Any, str], Change]
+    again: Callable[[Any, str, Stood | None], Change]
     recheck: Callable[[Any], Check]
 
 

@@ -65,7 +65,7 @@ RUNBOOK = Runbook(
     lease="node/{node}",
     stands=Stands(
         since="mark",
-        again=lambda p, run: service.keep(p.node, p.action, p.taint, run),
+        again=lambda p, run, stood: service.keep(p.node, p.action, p.taint, run, stood),
         recheck=lambda p: service.held(p.node, p.action, p.holders),
     ),
 )

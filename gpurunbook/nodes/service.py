@@ -10,17 +10,18 @@ from typing import Any
 from gpurunbook.findings import Finding, Status, Verdict, worst
 from gpurunbook.nodes import cordon, holders, tolerations
 from gpurunbook.nodes.cordon import ANNOTATION, EFFECT, TAINT
+from gpurunbook.nodes.discovery import node_object
 from gpurunbook.plan import (
     Change,
     Check,
     Judgement,
     Mutation,
     Need,
-    Object,
     Pages,
     Planned,
     Progress,
     Seen,
+    Stood,
     Table,
     Target,
     Wait,
@@ -34,10 +35,6 @@ OWNER = "/metadata/annotations/" + escape(ANNOTATION)
 UNSCHEDULABLE = "/spec/unschedulable"
 
 _SOURCE = "gpurunbook.nodes.service"
-
-
-def _path(node: str) -> str:
-    return f"/api/v1/nodes/{node}"
 
 
 def _finding(node: str, status: Status, code: str, message: str, remedy: str = "") -> Finding:
@@ -71,7 +68,7 @@ def whose(node: str, action: str, run: str, max_out: int) -> Check:
             findings.append(_budget(seen["nodes"].value, node, max_out))
         return Judgement(tuple(findings), (_marks(found, node, run),), {"state": cordon.standing(found, run).state})
 
-    needs: dict[str, Need] = {"node": Object(_path(node)), "nodes": Pages("/api/v1/nodes")}
+    needs: dict[str, Need] = {"node": node_object(node), "nodes": Pages("/api/v1/nodes")}
     return Check(f"May this run {action} {node}", needs, judge, Verdict.BLOCKED)
 
 
@@ -120,22 +117,24 @@ def _marks(found: Mapping[str, Any], node: str, run: str) -> Table:
 def held(node: str, action: str, policy: str) -> Check:
     """Writes nothing. Who holds GPUs of the node. `nobody`: a holder blocks; `may-stay`: holders are shown and stay.
 
-    A cordon drives nobody out; to stop harm it may be made over holders. A release demands that there are none, an
-    adoption only shows them. What cannot be read blocks in every case.
+    A cordon drives nobody out; to stop harm it may be made over holders. A release demands that there are none while
+    there is something to release, an adoption only shows them. What cannot be read blocks in every case.
     """
     check = holders.no_holders(node)
-    if action == ADOPT or (action == CORDON and policy == MAY_STAY):
-        return dataclasses.replace(check, title=f"Who holds a GPU of {node}", judge=_tolerant(check))
-    return check
 
-
-def _tolerant(check: Check) -> Any:
     def judge(seen: Seen) -> Judgement:
         found = check.judge(seen)
+        stay = action == ADOPT or (action == CORDON and policy == MAY_STAY)
+        if not stay and not (action == RELEASE and _in_service(seen)):
+            return found
         softer = (dataclasses.replace(f, status=Status.WARN) if f.status is Status.FAIL else f for f in found.findings)
         return dataclasses.replace(found, findings=tuple(softer))
 
-    return judge
+    return dataclasses.replace(check, title=f"Who holds a GPU of {node}", judge=judge)
+
+
+def _in_service(seen: Seen) -> bool:
+    return not seen["node"].problem and cordon.standing(seen["node"].value, "").state == cordon.NOBODY
 
 
 def returns(node: str, action: str, taint: bool) -> Check:
@@ -194,7 +193,11 @@ def _take(found: Mapping[str, Any], node: str, action: str, taint: bool) -> Plan
 
 
 def _release(found: Mapping[str, Any], node: str, verdict: str) -> Planned:
-    owner = cordon.standing(found, "").owner
+    now = cordon.standing(found, "")
+    if now.state == cordon.NOBODY:
+        text = "the node carries no mark of ours: nothing to release"
+        return Planned((_finding(node, Status.PASS, "cordon-released", text),))
+    owner = now.owner
     may = cordon.may_release(found, str(owner["run"]) if owner else "", verdict)
     if worst(may) in (Status.FAIL, Status.UNKNOWN) or owner is None:
         return Planned(may)
@@ -207,7 +210,7 @@ def _patch(
 ) -> Mutation:
     metadata, spec = found.get("metadata") or {}, found.get("spec") or {}
     judged = {UNSCHEDULABLE: spec.get("unschedulable"), OWNER: (metadata.get("annotations") or {}).get(ANNOTATION)}
-    target = Target("Node", node, _path(node), uid=str(metadata.get("uid") or ""))
+    target = Target("Node", node, node_object(node).path, uid=str(metadata.get("uid") or ""))
     return Mutation(name, "patch", target, body, "json", judged, goal, inverse)
 
 
@@ -224,10 +227,11 @@ def _inverse(found: Mapping[str, Any], node: str, value: str, taint: bool) -> Mu
 # -- what must stand, and the wait -----------------------------------------------------------------------------------
 
 
-def keep(node: str, action: str, taint: bool, run: str) -> Change:
+def keep(node: str, action: str, taint: bool, run: str, stood: Stood | None) -> Change:
     """Patches the node again where this run's cordon was lost; nothing while it stands, or after a release.
 
-    Reports which pods landed since the cordon was made: every pod that came later and is no DaemonSet's.
+    stood: when it was last seen whole, and what was seen then. Reports which pods landed since: those that were not
+    there then, or, where only the time is known, those that were bound later; DaemonSet pods do not count.
     """
 
     def plan(seen: Seen) -> Planned:
@@ -238,14 +242,18 @@ def keep(node: str, action: str, taint: bool, run: str) -> Change:
         now = cordon.standing(found, run)
         if action == RELEASE or now.state == cordon.OURS:
             return Planned((_finding(node, Status.PASS, "cordon-stands", "all marks of this run stand"),))
-        came = _came(seen["pods"].value, str(now.owner["time"]) if now.owner else "")
-        lost = cordon.lost(found, run, 0, came)
+        since = stood.time if stood else str(now.owner["time"]) if now.owner else ""
+        came = _came(seen["pods"].value, stood, since)
+        lost = cordon.lost(found, run, stood.seconds if stood else None, came)
         when = cordon.remake(now, manager_busy=_busy(found))
-        if when in (cordon.NEVER, cordon.SETTLED):
+        if when == cordon.SETTLED:
+            waits = "A manager is changing the node: the cordon is made again when it has settled."
+            return Planned((dataclasses.replace(lost, remedy=waits),))
+        if when == cordon.NEVER:
             return Planned((lost,))
         value = cordon.ownership(
             run=run,
-            runbook="node_cordon",
+            runbook="${runbook}",
             step="${step}",
             change="${change_id}",
             plan="${plan}",
@@ -253,28 +261,52 @@ def keep(node: str, action: str, taint: bool, run: str) -> Change:
             time="${time}",
             tainted=taint,
         )
-        goal: dict[str, Any] = {UNSCHEDULABLE: True}
-        return Planned((lost,), (_patch(found, node, CORDON, cordon.cordon(found, value), goal, None),))
+        body = cordon.cordon(found, value)
+        return Planned((lost,), (_patch(found, node, CORDON, body, _again(found, body, value), None),))
 
     pods = Pages("/api/v1/pods", None, (("fieldSelector", f"spec.nodeName={node}"),))
-    return Change(f"The cordon of {node} stands", {"node": Object(_path(node)), "pods": pods}, plan, Verdict.FAILED)
+    return Change(f"The cordon of {node} stands", {"node": node_object(node), "pods": pods}, plan, Verdict.FAILED)
+
+
+def _again(found: Mapping[str, Any], body: list[dict[str, Any]], value: str) -> dict[str, Any]:
+    """What holds once the marks that are missing were made again."""
+    annotations = (found.get("metadata") or {}).get("annotations") or {}
+    goal: dict[str, Any] = {UNSCHEDULABLE: True, OWNER: annotations.get(ANNOTATION, value)}
+    taints = (found.get("spec") or {}).get("taints") or ()
+    if any(o["op"] == "add" and o["path"].startswith("/spec/taints") for o in body):
+        goal[f"/spec/taints/{len(taints)}"] = cordon.taint()
+    return goal
 
 
 def _busy(found: Mapping[str, Any]) -> bool:
     """A manager has paused operands of the node for a change of its own (k8s-cc-manager, k8s-driver-manager)."""
     labels = (found.get("metadata") or {}).get("labels") or {}
-    return any(k.startswith("nvidia.com/gpu.deploy.") and str(v).startswith("paused-for") for k, v in labels.items())
+    return any(k.startswith("nvidia.com/gpu.deploy.") and "paused-for-" in str(v) for k, v in labels.items())
 
 
-def _came(pods: list[Mapping[str, Any]], since: str) -> list[str]:
-    found = []
-    for pod in pods:
-        metadata = pod.get("metadata") or {}
-        kinds = {owner.get("kind") for owner in metadata.get("ownerReferences") or ()}
-        # creationTimestamp has whole seconds; the cordon's own time has more.
-        if str(metadata.get("creationTimestamp") or "") >= since[:19] and not kinds & {"DaemonSet", "Node"}:
-            found.append(f"{metadata.get('namespace')}/{metadata.get('name')}")
-    return sorted(found)
+def _came(pods: list[Mapping[str, Any]], stood: Stood | None, since: str) -> list[str]:
+    before = stood.seen.get("pods") if stood else None
+    if before is not None and not before.problem:
+        known = [str((pod.get("metadata") or {}).get("uid")) for pod in before.value]
+        return cordon.landed(known, [pod for pod in pods if not _daemon(pod)])
+    # Times of objects have whole seconds; the cordon's own time has more.
+    late = [pod for pod in pods if not _daemon(pod) and _bound(pod) >= since[:19]]
+    return cordon.landed((), late)
+
+
+def _daemon(pod: Mapping[str, Any]) -> bool:
+    """A pod that a cordon does not keep away: a DaemonSet's, or a static one's mirror."""
+    owners = (pod.get("metadata") or {}).get("ownerReferences") or ()
+    return any(owner.get("kind") in ("DaemonSet", "Node") for owner in owners)
+
+
+def _bound(pod: Mapping[str, Any]) -> str:
+    """When the pod came to its node. It may have been waiting long before that."""
+    status = pod.get("status") or {}
+    for condition in status.get("conditions") or ():
+        if condition.get("type") == "PodScheduled" and condition.get("status") == "True":
+            return str(condition.get("lastTransitionTime") or "")
+    return str(status.get("startTime") or (pod.get("metadata") or {}).get("creationTimestamp") or "")
 
 
 def settled(node: str, action: str, run: str, seconds: float = 120.0) -> Wait:
@@ -294,4 +326,4 @@ def settled(node: str, action: str, run: str, seconds: float = 120.0) -> Wait:
             done = _finding(node, Status.PASS, "node-out-of-service", f"all marks of run {run} stand")
         return Progress("waiting", missing) if missing else Progress("done", (), (done,))
 
-    return Wait(f"{action} of {node} to settle", {"node": Object(_path(node))}, progress, seconds)
+    return Wait(f"{action} of {node} to settle", {"node": node_object(node)}, progress, seconds)

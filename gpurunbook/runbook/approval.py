@@ -78,7 +78,7 @@ def _read(path: Path, change_id: str, plan: str) -> tuple[bytes, datetime]:
         if not _TIME.fullmatch(found["expires"]):
             raise ValueError(f"expires is {found['expires']!r:.60}, wanted 2026-01-31T12:00:00Z")
         until = datetime.strptime(found["expires"], "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
-    except (OSError, ValueError, KeyError, TypeError) as wrong:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as wrong:
         raise _no("approval-unreadable", f"it cannot be read: {wrong}") from None
     if found["plan"] != plan:
         raise _no("approval-other-plan", f"it is for plan {found['plan']!s:.19}…, this one is {plan[:19]}…")

@@ -3,109 +3,23 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 import yaml
 
-from gpurunbook.errors import Drifted, GateError, NotFound
+from gpurunbook.errors import Drifted
 from gpurunbook.findings import Finding, Status
-from gpurunbook.journal import canonical, timestamp
+from gpurunbook.journal import Record, canonical, timestamp
 from gpurunbook.plan import Change, Mutation, Planned, Table
-from gpurunbook.runbook import approval, keep, lease, plans
+from gpurunbook.runbook import keep, plans
+from gpurunbook.runbook.authority import Authority
 from gpurunbook.runbook.ledger import Ledger
-from gpurunbook.runbook.site import Site
 from gpurunbook.sources.door import Door, Outcome
 
-_CHANGE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/#-]{0,63}")
-
-
-@dataclass(frozen=True)
-class Authority:
-    """What an apply stands on: the plan of its dry run, who approved it, and whether glass was broken."""
-
-    plan: plans.Plan
-    approver: str
-    expires: str
-    break_glass: bool
-
-
-def authorise(run: Ledger, site: Site, uid: str) -> Authority:
-    """Appends `authorised` once per kernel. Raises GateError, with a code for each thing that is missing or wrong."""
-    p = run.parameters
-    for field in ("expect_cluster", "change_id", "reason", "plan"):
-        if not str(getattr(p, field)).strip():
-            raise GateError(
-                "is empty, and apply needs it",
-                subject=f"parameter {field!r}",
-                remedy="The end of the dry run shows the lines to paste.",
-                code=f"{field.replace('_', '-')}-missing",
-            )
-    if not _CHANGE_ID.fullmatch(p.change_id):
-        raise GateError(
-            f"{p.change_id!r:.80} is no change id: wanted letters, digits and ._:/#- (at most 64)",
-            subject="parameter 'change_id'",
-            remedy="It is written into annotations and approvals as it stands.",
-            code="change-id-malformed",
-        )
-    if not run.state.start["operator"]["name"]:
-        raise GateError(
-            "the API server does not say who the operator is (no SelfSubjectReview)",
-            subject="operator",
-            remedy="Only a dry run is possible here.",
-            code="operator-unknown",
-        )
-    plan = plans.find(run.folder.parent, p.plan)
-    for field, wanted in (("runbook", run.book.name), ("cluster", uid)):
-        if plan.document[field] != wanted:
-            raise GateError(
-                f"it was made for {field} {plan.document[field]}, this is {wanted}",
-                subject=f"plan {p.plan[:19]}…",
-                remedy="Make a dry run here.",
-                code=f"plan-other-{field}",
-            )
-    authority = _approved(run, site, plan)
-    run.journal.append(
-        "authorised",
-        {
-            "plan": plan.digest,
-            "dry_run": plan.run,
-            "approver": authority.approver,
-            "expires": authority.expires,
-            "break_glass": authority.break_glass,
-            "change_id": p.change_id,
-            "reason": p.reason,
-        },
-    )
-    return authority
-
-
-def _approved(run: Ledger, site: Site, plan: plans.Plan) -> Authority:
-    p = run.parameters
-    if run.book.name not in site.approval:
-        return Authority(plan, "", "", break_glass=False)
-    if p.break_glass:
-        if site.break_glass:
-            return Authority(plan, "", "", break_glass=True)
-        raise GateError(
-            "the site file does not allow break_glass",
-            subject="parameter 'break_glass'",
-            remedy="Ask for an approval.",
-            code="break-glass-forbidden",
-        )
-    approver, expires = approval.judge(
-        run.home / p.approval if p.approval else plan.folder / approval.NAME,
-        site=site,
-        home=run.home,
-        operator=run.state.start["operator"]["name"],
-        change_id=p.change_id,
-        plan=plan.digest,
-        now=run.clock(),
-    )
-    return Authority(plan, approver, expires, break_glass=False)
+AGAIN = "-again-"
+"""Between the name of a mutation and a number, when what it made was lost and is made again."""
 
 
 def words(run: Ledger, step: str) -> dict[str, str]:
@@ -123,13 +37,25 @@ def words(run: Ledger, step: str) -> dict[str, str]:
     }
 
 
+def finished(run: Ledger, door: Door, step: str, authority: Authority) -> bool:
+    """Writes nothing. Whether this run has carried out every mutation of the step, and each is still so."""
+    mutations = authority.plan.mutations(step)
+    return bool(mutations) and all(_done(run, step, m) and door.holds(step, m, words(run, step)) for m in mutations)
+
+
+def _done(run: Ledger, step: str, mutation: Mutation) -> bool:
+    results = (r["data"] for r in run.journal.records if r["event"] == "result")
+    return any((d["step"], d["name"]) == (step, mutation.name) and d["how"] != "refused" for d in results)
+
+
 def perform(run: Ledger, door: Door, step: str, change: Change, authority: Authority | None) -> None:
     """Changes what the step plans, or proves by dry run that it could; records, shows, and stops unless it is good.
 
     authority: None for a dry run. What is sent is what the plan of the dry run says; before the first mutation of
-    the step the plan is made afresh, and must be the same.
+    the step the plan is made afresh, and must be the same. What this run did once and somebody undid is not done
+    again: that raises Drifted.
     """
-    begun = any(r["event"] == "intent" and r["data"]["step"] == step for r in run.journal.records)
+    begun = any(begun_step == step for begun_step, _ in run.state.begun)
     seen, inputs = run.observe(change.needs, change.follow)
     planned = change.plan(seen) if not begun else Planned(_going_on(step))
     mutations = list(planned.mutations)
@@ -143,6 +69,8 @@ def perform(run: Ledger, door: Door, step: str, change: Change, authority: Autho
     files = dict(inputs)
     if not _refused(planned):
         for mutation in mutations:
+            if authority is not None and _done(run, step, mutation):
+                _still_so(run, door, step, mutation)
             outcome = door.send(step, mutation, words(run, step))
             outcomes[mutation.name] = outcome
             files |= _snapshots(run, step, mutation, outcome)
@@ -164,6 +92,16 @@ def perform(run: Ledger, door: Door, step: str, change: Change, authority: Autho
 
 def _refused(planned: Planned) -> bool:
     return not planned.findings or any(f.status in (Status.FAIL, Status.UNKNOWN) for f in planned.findings)
+
+
+def _still_so(run: Ledger, door: Door, step: str, mutation: Mutation) -> None:
+    if not door.holds(step, mutation, words(run, step)):
+        raise Drifted(
+            "this run did it, and somebody has undone it since",
+            subject=f"{mutation.name} of {mutation.target.kind} {mutation.target.name}",
+            remedy="Find out who and why; to do it again, make a new dry run.",
+            code="undone",
+        )
 
 
 def _going_on(step: str) -> tuple[Finding, ...]:
@@ -240,6 +178,24 @@ def _table(step: str, mutations: list[Mutation], outcomes: Mapping[str, Outcome]
     )
 
 
+def first_words(records: Sequence[Record], step: str) -> dict[str, str]:
+    """Writes nothing. The moment's words with which the first mutation of a step was sent; {} when none was."""
+    for record in records:
+        if record["event"] == "intent" and record["data"]["step"] == step:
+            return dict(record["data"]["words"])
+    return {}
+
+
+def times_again(records: Sequence[Record], *, in_step: bool = False) -> int:
+    """Writes nothing. How often something lost was to be made again, in the whole run or since the open step began."""
+    count = 0
+    for record in records:
+        if in_step and record["event"] == "step":
+            count = 0
+        count += record["event"] == "intent" and AGAIN in record["data"]["name"]
+    return count
+
+
 def left_behind(run: Ledger) -> list[str]:
     """Writes nothing. Mutations that this run sent and did not undo, with the command that undoes them."""
     standing: dict[str, str] = {}
@@ -247,63 +203,22 @@ def left_behind(run: Ledger) -> list[str]:
         data = record["data"]
         if record["event"] not in {"intent", "result"}:
             continue
-        target = f"{data['target']['kind']} {data['target']['name']}"
-        key = f"{target}:{data['name']}"
-        if data["name"] == "lease-back" and record["event"] == "result":
+        kind, name = data["target"]["kind"], data["target"]["name"]
+        target = f"{kind} {name}"
+        mutation = data["name"].partition(AGAIN)[0]
+        known = record["event"] == "result"
+        if known and data["how"] == "refused":
+            if AGAIN not in data["name"]:
+                standing.pop(f"{target}:{mutation}", None)
+        elif mutation == "lease-back" and known:
             standing.pop(f"{target}:lease", None)
-        elif data["name"] == "release" and record["event"] == "result":
+        elif mutation == "release" and known:
             standing = {k: v for k, v in standing.items() if not k.startswith(f"{target}:")}
-        elif data["name"] != "lease-back":
-            sure = "" if record["event"] == "result" else " (sent; the outcome is not known yet)"
-            standing[key] = f"{target}: {data['name']} by run {run.id}{sure}"
+        elif mutation != "lease-back":
+            sure = "" if known else " (sent; the outcome is not known yet)"
+            undo = f"gpurunbook release {name}" if kind == "Node" else f"gpurunbook abort {run.id}"
+            standing[f"{target}:{mutation}"] = f"{target}: {mutation} by run {run.id}{sure}; `{undo}` undoes it"
     return sorted(standing.values())
-
-
-def take_lease(run: Ledger, door: Door, site: Site) -> None:
-    """Takes the Lease of the run's target, unless it has it: creates it, or takes it over from the run that is named.
-
-    Raises GateError `lease-held` when another run holds it.
-    """
-    target = _target(run)
-    if not target:
-        return
-    namespace = site.lease_namespace
-    found = _lease(run, namespace, target)
-    holder = str((found.get("spec") or {}).get("holderIdentity") or "") if found else ""
-    mutation = lease.acquire(namespace, target)
-    if found and holder and holder == run.parameters.take_over:
-        mutation = lease.take_over(namespace, target, str(found["metadata"]["uid"]), holder)
-    try:
-        door.send("lease", mutation, words(run, "lease"))
-    except Drifted as wrong:
-        found = _lease(run, namespace, target) or {}
-        spec = found.get("spec") or {}
-        raise GateError(
-            f"run {spec.get('holderIdentity')} holds it since {spec.get('acquireTime')}",
-            subject=f"lease {namespace}/{lease.name(target)}",
-            remedy="Wait until that run closes. If it died, resume it, or name it in parameter take_over.",
-            code="lease-held",
-        ) from wrong
-
-
-def _lease(run: Ledger, namespace: str, target: str) -> dict[str, Any] | None:
-    try:
-        return run.cluster.object(f"{lease.collection(namespace)}/{lease.name(target)}")
-    except NotFound:
-        return None
-
-
-def return_lease(run: Ledger, door: Door, site: Site) -> None:
-    """Deletes the Lease that this run holds, if it holds one."""
-    target = _target(run)
-    found = _lease(run, site.lease_namespace, target) if target else None
-    if found and (found.get("spec") or {}).get("holderIdentity") == run.id:
-        uid = str(found["metadata"]["uid"])
-        door.send("lease", lease.give_back(site.lease_namespace, target, uid), words(run, "lease"))
-
-
-def _target(run: Ledger) -> str:
-    return run.book.lease.format_map(msgspec.structs.asdict(run.parameters))
 
 
 APPLY = "apply.yaml"
@@ -317,7 +232,7 @@ def close_planned(run: Ledger) -> tuple[str, str]:
     plan = plans.write(run.folder, plans.document(run.book.name, uid, run.journal.records, order))
     needed = {"apply": True, "plan": plan, "expect_cluster": uid}
     given = {**msgspec.to_builtins(run.parameters), **needed, "run_id": ""}
-    keep.write(run.folder / APPLY, yaml.safe_dump(given, sort_keys=False).encode())
+    keep.kept(run.folder / APPLY, yaml.safe_dump(given, sort_keys=False).encode())
     for name in ("change_id", "reason"):
         needed[name] = getattr(run.parameters, name) or "…"
     return plan, "\n".join(

@@ -7,103 +7,175 @@ The driver manager and the System Upgrade Controller uncordon nodes that they di
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Callable, Mapping
-from datetime import datetime
 
 from gpurunbook.errors import GateError
 from gpurunbook.findings import Finding, Status, worst
 from gpurunbook.journal import timestamp
-from gpurunbook.plan import Need, Observed, Planned
+from gpurunbook.plan import Change, Need, Observed, Planned, Seen, Stood
 from gpurunbook.runbook import changing
 from gpurunbook.runbook.ledger import Ledger
 from gpurunbook.sources.door import Door
+
+AGAIN = 10
+"""How often it is made again within one step: then somebody fights over it, and a person must look."""
 
 _MARK = "stands:"
 
 
 class Guard:
-    """Looks after what the runbook declares as standing. Does nothing before that step, or in a dry run."""
+    """Looks after what the runbook declares as standing. Does nothing before that step has passed, or in a dry run.
 
-    def __init__(self, run: Ledger, door: Callable[[], Door]) -> None:
+    held: raises GateError unless this run still holds its lease; without it nothing is made again.
+    """
+
+    def __init__(
+        self,
+        run: Ledger,
+        door: Callable[[], Door],
+        held: Callable[[], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._run = run
         self._door = door
-        self._stood: datetime | None = None
-        self.told: list[Finding] = []
+        self._held = held
+        self._clock = clock
+        self._whole: tuple[float, Stood] | None = None
+        self._missed = False
+        self._told: list[Finding] = []
 
-    def _active(self) -> bool:
+    def take(self) -> list[Finding]:
+        """Writes nothing. What there is to tell since the last call."""
+        told, self._told = self._told, []
+        return told
+
+    def _change(self) -> Change | None:
+        """What makes it again; None where nothing of this run stands yet."""
         stands = self._run.book.stands
         if stands is None or not self._run.parameters.apply:
-            return False
+            return None
         judged = self._run.state.steps.get(stands.since, {})
-        return bool(judged.get("passed")) and bool(judged.get("outcomes"))
+        if not judged.get("passed") or not judged.get("outcomes"):
+            return None
+        return stands.again(self._run.parameters, self._run.id, self._last())
 
     @property
     def needs(self) -> dict[str, Need]:
         """Writes nothing. What a wait must follow besides its own needs, under names of ours."""
-        stands = self._run.book.stands
-        if stands is None or not self._active():
-            return {}
-        return {_MARK + name: need for name, need in stands.again(self._run.parameters, self._run.id).needs.items()}
+        change = self._change()
+        return {_MARK + name: need for name, need in change.needs.items()} if change else {}
 
     def look(self, seen: Mapping[str, Observed]) -> None:
-        """Makes again what is seen to be lost. seen: the needs named above; unread ones are left to the next look."""
+        """Makes again what is seen to be lost, after a fresh read: a watch may lag behind what was made again already.
+
+        seen: the needs named above; while one is unread, it is left to the next look.
+        """
         own = {name.removeprefix(_MARK): value for name, value in seen.items() if name.startswith(_MARK)}
-        stands = self._run.book.stands
-        if stands is None or not own or any(value.problem for value in own.values()):
+        change = self._change()
+        if change is None or not own or any(value.problem for value in own.values()):
             return
-        self._judge(stands.again(self._run.parameters, self._run.id).plan(own), self._run.state.open_step)
+        if _stands(change.plan(own)):
+            self._see(own)
+        else:
+            self.stand(self._run.state.open_step)
 
-    def stand(self, step: str) -> None:
-        """Reads afresh whether it stands, and makes it again when it does not. Raises as `look`."""
-        stands = self._run.book.stands
-        if stands is None or not self._active() or step == stands.since:
+    def stand(self, step: str, *, whole: bool = False) -> None:
+        """Reads afresh whether it stands, and makes it again when it does not.
+
+        whole: also refuse what waits for a manager to settle. Raises GateError when it is another's, when it cannot
+        be read, when this run lost its lease, or when what came meanwhile is not good.
+        """
+        change = self._change()
+        if change is None:
             return
-        change = stands.again(self._run.parameters, self._run.id)
         seen, _ = self._run.observe(change.needs, change.follow)
-        self._judge(change.plan(seen), step)
-
-    def _judge(self, planned: Planned, step: str) -> None:
-        status = worst(planned.findings)
-        if status in (Status.FAIL, Status.UNKNOWN):
-            leading = next(f for f in planned.findings if f.status is status)
-            raise GateError(leading.message, subject=leading.subject, remedy=leading.remedy, code=leading.code)
-        if not planned.mutations:
-            self._stood = self._run.clock()
+        planned = change.plan(seen)
+        if _stands(planned):
+            self._see(seen)
             return
-        self._again(planned, step)
+        _refuse(planned.findings, "")
+        self._tell(step, planned)
+        if planned.mutations:
+            self._again(planned, seen)
+        elif whole:
+            leading = planned.findings[0]
+            raise GateError(leading.message, subject=leading.subject, remedy=leading.remedy, code=leading.code)
 
-    def _again(self, planned: Planned, step: str) -> None:
+    def _see(self, seen: Seen) -> None:
+        self._missed = False
+        self._whole = (self._clock(), Stood(timestamp(self._run.clock()), None, seen))
+
+    def _last(self) -> Stood | None:
+        if self._whole is not None:
+            moment, stood = self._whole
+            return dataclasses.replace(stood, seconds=self._clock() - moment)
+        time = self._in_journal()
+        return Stood(time, None, {}) if time else None
+
+    def _in_journal(self) -> str:
+        """When it last stood for sure: once it was made, and at the beginning of each step that was judged later."""
         stands = self._run.book.stands
         assert stands is not None
-        times = sum(r["event"] == "lost" for r in self._run.journal.records) + 1
-        noticed = self._run.clock()
-        stood = timestamp(self._stood) if self._stood else self._run.journal.records[-1]["time"]
-        for finding in planned.findings:
-            self.told.append(
-                dataclasses.replace(
-                    finding,
-                    status=Status.WARN,
-                    message=f"{finding.message} (it stood at {stood}, was missed at {timestamp(noticed)})",
-                )
-            )
+        found = begun = ""
+        for record in self._run.journal.records:
+            event, data = record["event"], record["data"]
+            if event == "result" and data["step"] == stands.since and data["how"] != "refused":
+                found = record["time"]
+            elif event == "step":
+                begun = record["time"]
+            elif event == "judged" and found and data["step"] != stands.since:
+                found = max(found, begun)
+        return found
+
+    def _tell(self, step: str, planned: Planned) -> None:
+        if self._missed:
+            return
+        self._missed = True
+        last, noticed = self._last(), timestamp(self._run.clock())
+        when = f"stood at {last.time}, missed at {noticed}" if last else f"missed at {noticed}"
+        told = [dataclasses.replace(f, status=Status.WARN, message=f"{f.message} ({when})") for f in planned.findings]
+        self._told += told
+        stood = last.time if last else ""
         self._run.journal.append(
-            "lost",
-            {"step": step, "stood": stood, "findings": [f.as_json() for f in self.told[-len(planned.findings) :]]},
+            "lost", {"step": step, "stood": stood, "missed": noticed, "findings": [f.as_json() for f in told]}
         )
+
+    def _again(self, planned: Planned, seen: Seen) -> None:
+        stands = self._run.book.stands
+        assert stands is not None
+        self._held()
+        records = self._run.journal.records
+        words = {**changing.words(self._run, stands.since), **changing.first_words(records, stands.since)}
+        times = changing.times_again(records)
         for mutation in planned.mutations:
-            named = dataclasses.replace(mutation, name=f"{mutation.name}-again-{times}")
-            self._door().send(stands.since, named, changing.words(self._run, stands.since))
-        self._stood = self._run.clock()
+            named = dataclasses.replace(mutation, name=f"{mutation.name}{changing.AGAIN}{times + 1}")
+            self._door().send(stands.since, named, words)
+        self._see(seen)
         check = stands.recheck(self._run.parameters)
-        seen, _ = self._run.observe(check.needs, check.follow)
-        findings = check.judge(seen).findings
-        self.told += findings
-        status = worst(findings)
-        if status in (Status.FAIL, Status.UNKNOWN):
-            leading = next((f for f in findings if f.status is status), None)
+        findings = check.judge(self._run.observe(check.needs, check.follow)[0]).findings
+        self._told += findings
+        _refuse(findings, "it was lost and made again; meanwhile: ")
+        if changing.times_again(self._run.journal.records, in_step=True) >= AGAIN:
             raise GateError(
-                f"it was lost and made again; meanwhile: {leading.message if leading else 'nothing could be judged'}",
-                subject=leading.subject if leading else "",
-                remedy=leading.remedy if leading else "",
-                code=leading.code if leading else "no-finding",
+                f"it was lost and made again {AGAIN} times in this step: something fights over it",
+                subject=planned.findings[0].subject,
+                remedy="Find what takes it away (the runbook's step on other hands names who may) and stop it.",
+                code="lost-again",
             )
+
+
+def _stands(planned: Planned) -> bool:
+    return not planned.mutations and worst(planned.findings) is Status.PASS
+
+
+def _refuse(findings: tuple[Finding, ...], prefix: str) -> None:
+    status = worst(findings)
+    if status in (Status.FAIL, Status.UNKNOWN):
+        leading = next((f for f in findings if f.status is status), None)
+        raise GateError(
+            prefix + (leading.message if leading else "nothing could be judged"),
+            subject=leading.subject if leading else "",
+            remedy=leading.remedy if leading else "",
+            code=leading.code if leading else "no-finding",
+        )

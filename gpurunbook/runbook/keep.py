@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from gpurunbook.errors import RunInUse
+from gpurunbook.errors import RunbookError, RunInUse
 from gpurunbook.journal import timestamp
 
 
@@ -31,6 +31,19 @@ def write(path: Path, data: bytes, mode: int = 0o644) -> None:
         with contextlib.suppress(OSError):
             part.unlink()
         raise
+
+
+def kept(path: Path, data: bytes) -> None:
+    """Replaces one file of a run folder, as `write`. Raises RunbookError `not-kept` that says what to do."""
+    try:
+        write(path, data)
+    except OSError as wrong:
+        raise RunbookError(
+            f"cannot be kept: {wrong.strerror}",
+            subject=str(path),
+            remedy="Make room on the disk, or make the folder writable.",
+            code="not-kept",
+        ) from None
 
 
 _HELD: dict[Path, int] = {}

@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
+from typing import Any
 
+import msgspec
+
+from gpurunbook.errors import Drifted, GateError, NotFound
+from gpurunbook.journal import LEASE as STEP
+from gpurunbook.journal import Record
 from gpurunbook.plan import Mutation, Target
 from gpurunbook.pointers import escape
+from gpurunbook.runbook.changing import words
+from gpurunbook.runbook.ledger import Ledger
+from gpurunbook.sources.door import Door
 
 LABEL = "gpurunbook.io/lease"
 """Label of all our leases; its value is `true`."""
@@ -67,3 +77,84 @@ def give_back(namespace: str, target: str, uid: str) -> Mutation:
     """Writes nothing. The mutation that deletes this very lease."""
     path = f"{collection(namespace)}/{name(target)}"
     return Mutation(name="lease-back", verb="delete", target=Target("Lease", name(target), path, namespace, uid))
+
+
+def target(run: Ledger) -> str:
+    """Writes nothing. What the run's lease is for, such as `node/gpu-a`; "" where its runbook declares none."""
+    return run.book.lease.format_map(msgspec.structs.asdict(run.parameters))
+
+
+def take(run: Ledger, door: Door, namespace: str) -> None:
+    """Takes the Lease of the run's target, unless it has it: creates it, or takes it over from the run that is named.
+
+    Raises GateError `lease-held` when another run holds it, `lease-namespace-missing`.
+    """
+    wanted = target(run)
+    if not wanted:
+        return
+    found = _found(run, namespace, wanted)
+    mutation = acquire(namespace, wanted)
+    held_by = _holder(found)
+    if found and held_by and held_by == run.parameters.take_over:
+        mutation = take_over(namespace, wanted, str(found["metadata"]["uid"]), held_by)
+    try:
+        door.send(STEP, mutation, words(run, STEP))
+    except Drifted as wrong:
+        found = _found(run, namespace, wanted)
+        since = ((found or {}).get("spec") or {}).get("acquireTime")
+        raise GateError(
+            f"run {_holder(found) or 'unknown'} holds it since {since}",
+            subject=f"lease {namespace}/{name(wanted)}",
+            remedy="Wait until that run closes. If it died, resume it, or begin a new run that names it in take_over.",
+            code="lease-held",
+        ) from wrong
+    except NotFound as wrong:
+        raise GateError(
+            f"there is no namespace {namespace} to keep it in",
+            subject=f"lease {name(wanted)}",
+            remedy="Name one that exists as lease_namespace in the site file.",
+            code="lease-namespace-missing",
+        ) from wrong
+
+
+def demand(run: Ledger, namespace: str) -> None:
+    """Writes nothing. Raises GateError `lease-lost` unless this run holds the lease of its target."""
+    wanted = target(run)
+    holder = _holder(_found(run, namespace, wanted)) if wanted else run.id
+    if holder != run.id:
+        raise GateError(
+            f"{f'run {holder}' if holder else 'nobody'} holds it, and no longer this run",
+            subject=f"lease {namespace}/{name(wanted)}",
+            remedy="Nothing is made again without it. `gpurunbook leftovers` says what stands and whose it is.",
+            code="lease-lost",
+        )
+
+
+def leave(run: Ledger, door: Door, namespace: str) -> None:
+    """Deletes the Lease that this run holds, if it holds one."""
+    wanted = target(run)
+    found = _found(run, namespace, wanted) if wanted else None
+    if found and _holder(found) == run.id:
+        door.send(STEP, give_back(namespace, wanted, str(found["metadata"]["uid"])), words(run, STEP))
+
+
+def taken(records: Sequence[Record]) -> bool:
+    """Writes nothing. Whether this run may hold a lease, by its journal."""
+    last = [r for r in records if r["event"] in {"intent", "result"} and r["data"]["step"] == STEP]
+    if not last:
+        return False
+    event, data = last[-1]["event"], last[-1]["data"]
+    if data["name"] == "lease-back":
+        return bool(event == "intent" or data["how"] == "refused")
+    return bool(event == "intent" or data["how"] != "refused")
+
+
+def _holder(found: dict[str, Any] | None) -> str:
+    return str(((found or {}).get("spec") or {}).get("holderIdentity") or "")
+
+
+def _found(run: Ledger, namespace: str, wanted: str) -> dict[str, Any] | None:
+    try:
+        return run.cluster.object(f"{collection(namespace)}/{name(wanted)}")
+    except NotFound:
+        return None

@@ -15,14 +15,23 @@ from typing import Any
 import msgspec
 
 from gpurunbook.declared.book import Runbook
-from gpurunbook.errors import ClusterError, DeadlineError, GateError, OutOfOrder, Raced, RunbookError, Stopped
+from gpurunbook.errors import (
+    ClusterError,
+    DeadlineError,
+    GateError,
+    InputError,
+    OutOfOrder,
+    Raced,
+    RunbookError,
+    Stopped,
+)
 from gpurunbook.findings import Finding, Status, Verdict, worst
-from gpurunbook.journal import Journal, Record, State, digest, replay
+from gpurunbook.journal import Journal, Record, State, canonical, digest, replay
 from gpurunbook.plan import Judgement, Need, Observed, View
 from gpurunbook.runbook import display, keep
 from gpurunbook.runbook.observe import Observer
 from gpurunbook.runbook.redact import redact
-from gpurunbook.runbook.scraps import CLOSING, scrap
+from gpurunbook.runbook.scraps import CLOSING, TOO_LARGE, payload, scrap
 from gpurunbook.sources.cluster import Cluster
 
 
@@ -95,9 +104,9 @@ class Ledger:
         return seen, observer.inputs
 
     def keep_files(self, files: Mapping[str, bytes], folder: str) -> dict[str, str]:
-        """Writes the files under `folder` of the run. Their digests by path."""
+        """Writes the files under `folder` of the run. Their digests by path. Raises RunbookError when it cannot."""
         for name, data in files.items():
-            keep.write(self.folder / folder / name, data)
+            keep.kept(self.folder / folder / name, data)
         return {f"{folder}/{name}": digest(data) for name, data in files.items()}
 
     def judged(
@@ -115,6 +124,7 @@ class Ledger:
         """Records and shows what was judged; unless it is good, closes the run and raises Stopped."""
         status = worst(findings)
         passed = status in (Status.PASS, Status.WARN)
+        small, kept = self._facts(step, redact(dict(facts or {})))
         self.journal.append(
             "judged",
             {
@@ -123,8 +133,8 @@ class Ledger:
                 "status": status,
                 "passed": passed,
                 "findings": [redact(f.as_json()) for f in findings],
-                "files": dict(files or {}),
-                "facts": redact(dict(facts or {})),
+                "files": {**(files or {}), **kept},
+                "facts": small,
                 **(extra or {}),
             },
         )
@@ -136,13 +146,24 @@ class Ledger:
             return
         leading = _leading(findings)
         verdict = Verdict.UNKNOWN if status is Status.UNKNOWN else against
-        self.shut(verdict, leading.code, step, leading.message, leading.remedy)
+        self.shut(verdict, leading.code, step, leading.message, self._next(leading.remedy))
         raise Stopped(
             leading.message,
             subject=leading.subject,
-            remedy=f"{leading.remedy} {self.again()}".strip(),
+            remedy=self._next(leading.remedy),
             code=leading.code,
         )
+
+    def _facts(self, step: str, facts: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+        """The facts as the notebook can hold them: those of a crowded node are kept in a file instead."""
+        try:
+            payload(f"gpurunbook.step.{step}", facts | {"status": "", "passed": False})
+        except InputError as wrong:
+            if wrong.code != TOO_LARGE:
+                raise
+            name = f"{step}-facts.json"
+            return {"file": f"after/{name}"}, self.keep_files({name: canonical(facts)}, "after")
+        return facts, {}
 
     def left_behind(self) -> list[str]:
         """Writes nothing. What this run has changed and not undone, one line each, with the command that undoes it."""
@@ -160,21 +181,20 @@ class Ledger:
             **more,
         }
         record = self.journal.append("close", redact(data))
-        state = self.state
-        scrap(
-            CLOSING,
-            {
-                "run": self.id,
-                "runbook": self.book.name,
-                "verdict": verdict,
-                "code": code,
-                "step": step,
-                "head": record["hash"],
-                "rehearsal": bool(state.start.get("rehearsal", True)),
-            },
-        )
-        display.closed(state)
+        self.show_closing(record)
         return record
+
+    def show_closing(self, record: Record) -> None:
+        """Shows the end of the run, with its closing scrap."""
+        state = self.state
+        told = {
+            "run": self.id,
+            "runbook": self.book.name,
+            "head": record["hash"],
+            "rehearsal": bool(state.start.get("rehearsal", True)),
+        }
+        scrap(CLOSING, told | {key: record["data"][key] for key in ("verdict", "code", "step")})
+        display.closed(state)
 
     @contextlib.contextmanager
     def closing_on_error(self, step: str) -> Iterator[None]:
@@ -189,7 +209,7 @@ class Ledger:
             message = str(wrong) or type(wrong).__name__
             if isinstance(wrong, RunbookError):
                 message = f"{wrong.subject}: {wrong.message}" if wrong.subject else wrong.message
-            self.shut(verdict, code, step, message, getattr(wrong, "remedy", "") or self.again())
+            self.shut(verdict, code, step, message, self._next(getattr(wrong, "remedy", "")))
             raise
 
     def _verdict(self, wrong: BaseException) -> tuple[str, Verdict]:
@@ -204,9 +224,10 @@ class Ledger:
             return code, Verdict.FAILED
         return code, Verdict.UNKNOWN
 
-    def again(self) -> str:
-        """Writes nothing. How to go on with this run."""
-        return f"Then run the cell again, or `gpurunbook run {self.book.name} --run-id {self.id}`."
+    def _next(self, remedy: str) -> str:
+        """What to do, and how to go on with this run."""
+        again = f"Then run the cell again, or `gpurunbook run {self.book.name} --run-id {self.id}`."
+        return f"{remedy} {again}".strip()
 
 
 def _leading(findings: Sequence[Finding]) -> Finding:

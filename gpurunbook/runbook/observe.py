@@ -61,7 +61,7 @@ class Observer:
         if len(raw) > need.limit:
             raise OSError(27, f"{need.path} is larger than {need.limit} bytes")
         name = f"inputs/{digest(raw)[7:19]}-{path.name}"
-        keep.write(self._folder / name, raw)
+        keep.kept(self._folder / name, raw)
         self.inputs[name] = digest(raw)
         return raw
 

@@ -70,7 +70,7 @@ def document(runbook: str, cluster: str, records: Sequence[Record], order: Seque
 
 def write(folder: Path, plan: Mapping[str, Any]) -> str:
     """Writes `plan.json` into the run folder. Its digest."""
-    keep.write(folder / NAME, json.dumps(plan, sort_keys=True, indent=1).encode() + b"\n")
+    keep.kept(folder / NAME, json.dumps(plan, sort_keys=True, indent=1).encode() + b"\n")
     return digest(canonical(dict(plan)))
 
 
@@ -84,7 +84,7 @@ def find(out: Path, wanted: str) -> Plan:
             plan = Plan(path.parent.name, path.parent, json.loads(path.read_bytes()))
             if plan.digest != wanted:
                 continue
-        except (OSError, ValueError):
+        except (OSError, ValueError, TypeError, RecursionError):
             continue
         closing = replay(read(path.parent / "journal.jsonl")).closing
         if closing is None or closing["data"].get("plan") != wanted:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import os
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -16,11 +17,21 @@ import msgspec
 
 import gpurunbook
 from gpurunbook.declared.book import Runbook
-from gpurunbook.errors import Denied, Drifted, GateError, ParameterError
-from gpurunbook.findings import Finding, Status, Verdict
-from gpurunbook.journal import State, digest
-from gpurunbook.plan import Change, Check, Wait
-from gpurunbook.runbook import changing, display, keep, parameters, permissions, waiting, workspace
+from gpurunbook.errors import Denied, Drifted, GateError, ParameterError, RunbookError
+from gpurunbook.findings import EXIT, Finding, Status, Verdict, worst
+from gpurunbook.journal import Record, State, digest
+from gpurunbook.plan import Change, Check, Progress, Wait
+from gpurunbook.runbook import (
+    authority,
+    changing,
+    display,
+    keep,
+    lease,
+    parameters,
+    permissions,
+    waiting,
+    workspace,
+)
 from gpurunbook.runbook.guard import Guard
 from gpurunbook.runbook.ledger import Ledger
 from gpurunbook.runbook.redact import redact
@@ -79,8 +90,8 @@ class Run(Ledger):
         super().__init__(book, chosen, folder, home, clock)
         self._cluster: Cluster | None = None
         self._site: Site | None = None
-        self._authority: changing.Authority | None = None
-        self._guard = Guard(self, lambda: self._door)
+        self._authority: authority.Authority | None = None
+        self._guard = Guard(self, lambda: self._door, lambda: lease.demand(self, self.site.lease_namespace))
 
     @property
     def cluster(self) -> Cluster:
@@ -119,7 +130,10 @@ class Run(Ledger):
         _unevaluated(change, Change, f"run.change({step!r}, …)", "rb.nodes.cordon(…)")
         self.enter(step)
         with self.closing_on_error(step):
-            changing.perform(self, self._door, step, change, self._authorised())
+            granted = self._authorised()
+            if granted is not None and not changing.finished(self, self._door, step, granted):
+                lease.take(self, self._door, self.site.lease_namespace)
+            changing.perform(self, self._door, step, change, granted)
 
     def wait(self, step: str, wait: Wait) -> None:
         """Follows the cluster until the wait is done; writes only what must be made again. A dry run does not wait.
@@ -135,22 +149,42 @@ class Run(Ledger):
                 return
             both = dataclasses.replace(wait, needs={**wait.needs, **self._guard.needs})
             progress = waiting.until(self.cluster, both, standing=self._guard.look)
-            findings = [*self._guard.told, *progress.findings]
-            self.judged(step, wait.title, findings, views=progress.views, against=Verdict.FAILED)
+            self.judged(step, wait.title, _ended(step, progress), views=progress.views, against=Verdict.FAILED)
 
     def close(self) -> None:
-        """Writes the closing record and scrap. Raises OutOfOrder while a declared step has not passed."""
+        """Writes the closing record and scrap. Raises OutOfOrder while a declared step has not passed.
+
+        A run that has closed well is shown again, and nothing is done.
+        """
         self.journal.refresh()
-        self.demand([s.id for s in self.book.steps], "close")
-        if self.book.changes and not self.parameters.apply:
-            self._close_planned()
+        state = self.state
+        if state.closing is not None and EXIT[state.verdict] == 0:
+            self.show_closing(state.closing)
             return
-        if self.book.changes:
-            with self.closing_on_error("close"):
-                self._guard.stand("close")
-                changing.return_lease(self, self._door, self.site)
-        hint = f"Save the notebook, then `gpurunbook seal {self.id}` makes the evidence."
-        self.shut(Verdict.PASS, "all-steps-passed", "close", "Every step passed.", hint)
+        self.demand([s.id for s in self.book.steps], "close")
+        with self.closing_on_error("close"):
+            if self.book.changes and not self.parameters.apply:
+                self._close_planned()
+                return
+            if self.book.changes:
+                self._guard.stand("close", whole=True)
+                lease.leave(self, self._door, self.site.lease_namespace)
+            message = " ".join(["Every step passed.", *(f.message + "." for f in self._guard.take())])
+            hint = f"Save the notebook, then `gpurunbook seal {self.id}` makes the evidence."
+            self.shut(Verdict.PASS, "all-steps-passed", "close", message, hint)
+
+    def judged(self, step: str, title: str, findings: Sequence[Finding], **more: Any) -> None:
+        """As of every run; what was lost and made again meanwhile is told with the step."""
+        told = self._guard.take() if findings else []
+        super().judged(step, title, [*told, *findings], **more)
+
+    def shut(self, verdict: Verdict, code: str, step: str, message: str, next_: str, **more: Any) -> Record:
+        """As of every run; a run that changed nothing gives its lease back, so that the next may begin."""
+        if not self.state.changed and lease.taken(self.journal.records):
+            # What cannot be given back is named among what is left behind.
+            with contextlib.suppress(RunbookError):
+                lease.leave(self, self._door, self.site.lease_namespace)
+        return super().shut(verdict, code, step, message, next_, **more)
 
     def enter(self, step: str) -> None:
         """As of every run; and what must stand is looked at, and made again, before the step begins."""
@@ -173,13 +207,11 @@ class Run(Ledger):
     def _door(self) -> Door:
         return Door(self.cluster, self.journal, apply=bool(getattr(self.parameters, "apply", False)))
 
-    def _authorised(self) -> changing.Authority | None:
+    def _authorised(self) -> authority.Authority | None:
         if not self.parameters.apply:
             return None
         if self._authority is None:
-            authority = changing.authorise(self, self.site, self.cluster.uid)
-            changing.take_lease(self, self._door, self.site)
-            self._authority = authority
+            self._authority = authority.authorise(self, self.site, self.cluster.uid)
         return self._authority
 
     def _close_planned(self) -> None:
@@ -239,6 +271,8 @@ class Run(Ledger):
             )
 
     def _identify(self, before: State) -> None:
+        if self.book.changes and self.parameters.apply:
+            authority.demand(self)
         name = self.parameters.cluster
         cluster: dict[str, Any] = {"name": name, "uid": None, "version": None}
         operator = ""
@@ -289,6 +323,15 @@ class Run(Ledger):
                 remedy="Apply this Role, or ask for it:\n" + permissions.role(self.book.name, missing),
                 code="permission-missing",
             )
+
+
+def _ended(step: str, progress: Progress) -> list[Finding]:
+    """The findings of a wait that is over; one that failed never passes."""
+    findings = list(progress.findings)
+    if progress.state == "failed" and worst(findings) in (Status.PASS, Status.WARN):
+        text = "; ".join(progress.missing) or "no reason was given"
+        findings.append(Finding(step, step, Status.FAIL, "wait-failed", f"what was waited for cannot come: {text}"))
+    return findings
 
 
 def _unevaluated(value: object, kind: type, call: str, example: str) -> None:

@@ -22,6 +22,9 @@ CLOSING = "gpurunbook.close"
 
 _DEPTH = 30
 
+TOO_LARGE = "scrap-too-large"
+"""Code of the InputError for what does not fit."""
+
 _written: set[str] = set()
 
 
@@ -50,6 +53,7 @@ def payload(name: str, data: Any) -> dict[str, Any]:
             f"is {bytes_} bytes, at most {SCRAP_BUDGET} are kept in a notebook",
             subject=f"scrap {name!r}",
             remedy="Put the data into a file of the run and keep its digest here.",
+            code=TOO_LARGE,
         )
     return {"name": name, "data": clean, "encoder": "json", "version": 1}
 

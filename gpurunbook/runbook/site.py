@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import msgspec
-import yaml
 
 from gpurunbook.errors import InputError
+from gpurunbook.runbook import given
 
 DEFAULT = "parameters/site.yaml"
 
@@ -30,7 +30,8 @@ class Site(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 def load(home: Path, name: str) -> Site:
     """Writes nothing. The site file; without one, the defaults of `Site`.
 
-    Raises InputError when a file that was named is missing, or when it holds something else than the fields above.
+    Raises InputError when a file that was named is missing, or when it holds something else than the fields above; a
+    name that stands twice, and a value that YAML 1.1 and 1.2 read differently, are refused as in parameter files.
     """
     path = home / (name or DEFAULT)
     if not path.is_file():
@@ -38,8 +39,8 @@ def load(home: Path, name: str) -> Site:
             raise InputError("there is no such site file", subject=str(path), remedy="Correct parameter 'site'.")
         return Site()
     try:
-        return msgspec.convert(yaml.safe_load(path.read_bytes()) or {}, Site, strict=True)
-    except (msgspec.ValidationError, yaml.YAMLError) as wrong:
+        return msgspec.convert(given.from_file(path), Site, strict=True)
+    except msgspec.ValidationError as wrong:
         raise InputError(
             f"not a site file: {wrong}", subject=str(path), remedy="docs/site.md names its fields."
         ) from None

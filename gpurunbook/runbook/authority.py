@@ -1,0 +1,104 @@
+"""What an apply stands on: complete parameters, the plan of its dry run, and an approval where the site wants one."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from gpurunbook.errors import GateError
+from gpurunbook.runbook import approval, plans
+from gpurunbook.runbook.ledger import Ledger
+from gpurunbook.runbook.site import Site
+
+CHANGE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/#-]{0,63}")
+
+
+@dataclass(frozen=True)
+class Authority:
+    """What an apply stands on: the plan of its dry run, who approved it, and whether glass was broken."""
+
+    plan: plans.Plan
+    approver: str
+    expires: str
+    break_glass: bool
+
+
+def demand(run: Ledger) -> None:
+    """Writes nothing. Raises GateError when a parameter that an apply needs is empty or malformed."""
+    p = run.parameters
+    for field in ("expect_cluster", "change_id", "reason", "plan"):
+        if not str(getattr(p, field)).strip():
+            raise GateError(
+                "is empty, and apply needs it",
+                subject=f"parameter {field!r}",
+                remedy="The end of the dry run shows the lines to paste; begin a new run with them.",
+                code=f"{field.replace('_', '-')}-missing",
+            )
+    if not CHANGE_ID.fullmatch(p.change_id):
+        raise GateError(
+            f"{p.change_id!r:.80} is no change id: wanted letters, digits and ._:/#- (at most 64)",
+            subject="parameter 'change_id'",
+            remedy="It is written into annotations and approvals as it stands; begin a new run with it.",
+            code="change-id-malformed",
+        )
+
+
+def authorise(run: Ledger, site: Site, uid: str) -> Authority:
+    """Appends `authorised` once per kernel. Raises GateError, with a code for each thing that is missing or wrong."""
+    p = run.parameters
+    demand(run)
+    if not run.state.start["operator"]["name"]:
+        raise GateError(
+            "the API server does not say who the operator is (no SelfSubjectReview)",
+            subject="operator",
+            remedy="Only a dry run is possible here.",
+            code="operator-unknown",
+        )
+    plan = plans.find(run.folder.parent, p.plan)
+    for field, wanted in (("runbook", run.book.name), ("cluster", uid)):
+        if plan.document.get(field) != wanted:
+            raise GateError(
+                f"it was made for {field} {plan.document.get(field)}, this is {wanted}",
+                subject=f"plan {p.plan[:19]}…",
+                remedy="Make a dry run here.",
+                code=f"plan-other-{field}",
+            )
+    authority = _approved(run, site, plan)
+    run.journal.append(
+        "authorised",
+        {
+            "plan": plan.digest,
+            "dry_run": plan.run,
+            "approver": authority.approver,
+            "expires": authority.expires,
+            "break_glass": authority.break_glass,
+            "change_id": p.change_id,
+            "reason": p.reason,
+        },
+    )
+    return authority
+
+
+def _approved(run: Ledger, site: Site, plan: plans.Plan) -> Authority:
+    p = run.parameters
+    if run.book.name not in site.approval:
+        return Authority(plan, "", "", break_glass=False)
+    if p.break_glass:
+        if site.break_glass:
+            return Authority(plan, "", "", break_glass=True)
+        raise GateError(
+            "the site file does not allow break_glass",
+            subject="parameter 'break_glass'",
+            remedy="Ask for an approval.",
+            code="break-glass-forbidden",
+        )
+    approver, expires = approval.judge(
+        run.home / p.approval if p.approval else plan.folder / approval.NAME,
+        site=site,
+        home=run.home,
+        operator=run.state.start["operator"]["name"],
+        change_id=p.change_id,
+        plan=plan.digest,
+        now=run.clock(),
+    )
+    return Authority(plan, approver, expires, break_glass=False)
