@@ -246,7 +246,7 @@ def _table(results: list[Result]) -> None:
     from gpurunbook.runbook.marks import plain
 
     table = Table(box=box.SIMPLE)
-    for name in ("runbook", "scenario", "expected", "seen", "code", "evidence", "s", ""):
+    for name in ("runbook", "scenario", "expected", "seen", "code", "evidence", "runs", "s", ""):
         table.add_column(name)
     for result in results:
         outcome = result.outcome
@@ -260,7 +260,8 @@ def _table(results: list[Result]) -> None:
             Text(plain(outcome.verdict) if outcome else ""),
             Text(harmless(outcome.code) if outcome else ""),
             Text(outcome.evidence if outcome else ""),
-            Text(f"{outcome.seconds:.1f}" if outcome else ""),
+            Text(str(len(result.links) or "")),
+            Text(f"{result.seconds:.1f}" if outcome else ""),
             Text(held[0], style=held[1]),
         )
     width = None if sys.stdout.isatty() else 160

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import http.client
-import json
 import multiprocessing
 import os
 import secrets
@@ -13,39 +10,50 @@ import shutil
 import signal
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing import connection
 from pathlib import Path
 from typing import IO, Any
-from urllib.parse import urlsplit
 
 from gpurunbook.errors import RunbookError
-from gpurunbook.runbook import execute, given
+from gpurunbook.runbook import execute, fixture
+from gpurunbook.runbook.chain import Chain, Link
 from gpurunbook.runbook.execute import Outcome
-from gpurunbook.runbook.expectation import Scenario, differences
+from gpurunbook.runbook.expectation import Scenario
 from gpurunbook.runbook.steps import declared
 
 CELL_SECONDS = 600.0
 """A cell of a scenario that takes longer is interrupted: a batch must end."""
 
-STOP_SECONDS = 5.0
-
 
 @dataclass(frozen=True)
 class Result:
-    """Of one scenario. differences: how it is not as expected; trouble: why it could not be run."""
+    """Of one scenario. links: its runs, the one that counts last; trouble: why it could not be run."""
 
     scenario: Scenario
-    outcome: Outcome | None
-    differences: tuple[str, ...] = ()
+    links: tuple[Link, ...] = ()
     trouble: str = ""
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """Writes nothing. What the last run came to."""
+        return self.links[-1].outcome if self.links else None
+
+    @property
+    def differences(self) -> tuple[str, ...]:
+        """Writes nothing. How its runs are not as expected."""
+        return tuple(line for link in self.links for line in link.missed)
+
+    @property
+    def seconds(self) -> float:
+        """Writes nothing. What its runs took together, by the wall clock."""
+        return sum(link.outcome.seconds for link in self.links)
 
     @property
     def exit(self) -> int:
         """Writes nothing. 0 as expected, 1 not as expected, 2 could not be run."""
-        return 2 if self.trouble else 1 if self.differences else 0
+        return 2 if self.trouble or not self.links else 1 if self.differences else 0
 
     def as_json(self) -> dict[str, Any]:
         """Writes nothing."""
@@ -58,7 +66,8 @@ class Result:
             "expected": self.scenario.expected.verdict,
             "seen": seen.as_json() if seen else None,
             "evidence": self.outcome.evidence if self.outcome else None,
-            "seconds": round(self.outcome.seconds, 3) if self.outcome else None,
+            "seconds": round(self.seconds, 3) if self.outcome else None,
+            "chain": [link.as_json() for link in self.links],
             "differences": list(self.differences),
             "trouble": self.trouble,
         }
@@ -103,7 +112,7 @@ def run_all(
             while waiting and len(running) < (jobs or os.cpu_count() or 1):
                 scenario = waiting.pop()
                 if signals.answered:
-                    results[scenario.file] = Result(scenario, None, trouble=f"not run: {signals.reason}")
+                    results[scenario.file] = Result(scenario, trouble=f"not run: {signals.reason}")
                     continue
                 running.append(
                     _begin(scenario, home, out, clusters / f"{scenario.runbook}-{scenario.name}", cell_seconds)
@@ -147,10 +156,7 @@ def _work(
     os.environ["GPURUNBOOK_CLUSTERS"] = str(clusters)
     os.environ.pop("GPURUNBOOK_RUN_DIR", None)
     try:
-        values = given.gather(declared(scenario.runbook), [scenario.file])
-        answer.send(
-            execute.run(scenario.runbook, values, home=home, out=out, scenario=scenario.name, cell_seconds=cell_seconds)
-        )
+        answer.send(Chain(scenario, home=home, out=out, clusters=clusters, cell_seconds=cell_seconds).run())
     except RunbookError as wrong:
         answer.send(f"{wrong.code}: {wrong}")
 
@@ -162,48 +168,18 @@ def _end(worker: _Worker) -> Result:
         told = None
     worker.process.join()
     worker.answer.close()
-    stop_servers(worker.clusters)
+    fixture.stop(worker.clusters)
     with worker.words as words:
         words.seek(0)
         tail = words.read()[-2000:].decode(errors="replace").strip()
-    if isinstance(told, Outcome):
-        expected = worker.scenario.expected
-        missed = () if told.seen is None else tuple(differences(expected, told.seen))
-        trouble = told.message if told.seen is None else ""
-        if told.evidence != expected.evidence:
-            missed = (
-                *missed,
-                f"evidence: expected {expected.evidence!r}, seen {told.evidence!r} {told.unsealed}".strip(),
-            )
-        result = Result(worker.scenario, told, missed, trouble)
+    if isinstance(told, list):
+        result = Result(worker.scenario, tuple(told), next((link.trouble for link in told if link.trouble), ""))
     else:
         code = worker.process.exitcode
-        result = Result(worker.scenario, None, trouble=told or f"its process ended with {code}: {tail}")
+        result = Result(worker.scenario, trouble=told or f"its process ended with {code}: {tail}")
     if result.exit == 0:
         shutil.rmtree(worker.clusters, ignore_errors=True)
     return result
-
-
-def stop_servers(clusters: Path) -> None:
-    """Asks the embedded servers whose state lies in the folder to end, and waits for them a few seconds."""
-    for path in sorted(clusters.glob("*/server.json")):
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, http.client.HTTPException):
-            server = json.loads(path.read_bytes())
-            where = http.client.HTTPConnection(urlsplit(server["url"]).netloc, timeout=STOP_SECONDS)
-            where.request("POST", "/_gpurunbook/stop", headers={"Authorization": f"Bearer {server['token']}"})
-            where.getresponse().read()
-            where.close()
-            _gone(path.parent / "lock")
-
-
-def _gone(lock: Path) -> None:
-    end = time.monotonic() + STOP_SECONDS
-    with lock.open("rb") as file:
-        while time.monotonic() < end:
-            with contextlib.suppress(BlockingIOError):
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-                return
-            time.sleep(0.01)
 
 
 def in_home(home: Path, runbooks: Sequence[str] = ()) -> list[Scenario]:

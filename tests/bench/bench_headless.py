@@ -89,7 +89,7 @@ def seal_again(run_dir: Path, out: Path) -> tuple[float, float]:
 
 def headless(pairs: int, runbooks: list[str]) -> None:
     """Prints two lines per main scenario of a runbook: wall and CPU seconds."""
-    from gpurunbook.runbook import batch, execute, given
+    from gpurunbook.runbook import batch, execute, fixture, given
     from gpurunbook.runbook.steps import declared
 
     execute.load()
@@ -101,10 +101,11 @@ def headless(pairs: int, runbooks: list[str]) -> None:
             out = Path(folder)
             os.environ["GPURUNBOOK_CLUSTERS"] = str(out / "clusters")
             values = given.gather(declared(scenario.runbook), [scenario.file])
+            values |= {"apply": False} if "apply" in values else {}  # a dry run can be repeated
             with silent_kernels():
                 ours(scenario.runbook, values, out)  # starts the cluster
                 rows = [turn_of(number, scenario.runbook, values, out) for number in range(pairs)]
-            batch.stop_servers(out / "clusters")
+            fixture.stop(out / "clusters")
         for at, kind in enumerate(("wall", "CPU")):
             name = f"{scenario.runbook}/{scenario.name}" if at == 0 else ""
             base, plain, run, seal = (statistics.median(r[key][at] for r in rows) for key in rows[0])
