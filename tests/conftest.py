@@ -47,11 +47,14 @@ def controlplane() -> Iterator[envtest.ControlPlane]:
 @pytest.fixture(scope="session")
 def tool() -> Callable[[str], Path]:
     """Where one of cosign, syft, trivy, crane, helm, trivydb is."""
-    try:
-        folder = build.programs("tools")
-    except build.BuildError as error:
-        absent(str(error))
-    return lambda name: folder / name
+
+    def find(name: str) -> Path:
+        try:
+            return build.program("tools", name)
+        except build.BuildError as error:
+            absent(str(error))
+
+    return find
 
 
 @pytest.fixture(scope="session")

@@ -145,18 +145,25 @@ def folder(group: str) -> Path:
     return TESTS / group / "bin"
 
 
-def programs(group: str) -> Path:
-    """The folder with the group's programs, each one built from this checkout's pins. Writes nothing.
+def program(group: str, name: str) -> Path:
+    """One program of a group, built from this checkout's pins. Writes nothing.
 
-    Raises BuildError naming the program and the command when one is missing or was built from other pins.
+    Raises BuildError naming the program and the command when it is missing or was built from other pins.
     """
+    module = next(module for module in GROUPS[group] if name in module.programs)
+    link = folder(group) / name
+    if not link.exists():
+        raise BuildError(f"{name} is not built; run `make {group}`")
+    if link.resolve().parent != module.cached.resolve():
+        raise BuildError(f"{name} was built from other pins than {module.folder}/go.mod; run `make {group}`")
+    return link
+
+
+def programs(group: str) -> Path:
+    """The folder with the group's programs, each one as `program` wants it. Writes nothing."""
     for module in GROUPS[group]:
         for name in module.programs:
-            link = folder(group) / name
-            if not link.exists():
-                raise BuildError(f"{name} is not built; run `make {group}`")
-            if link.resolve().parent != module.cached.resolve():
-                raise BuildError(f"{name} was built from other pins than {module.folder}/go.mod; run `make {group}`")
+            program(group, name)
     return folder(group)
 
 
