@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import datetime as dt
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import msgspec
 
-from gpurunbook.embedded import pods, reads, reviews
+from gpurunbook.embedded import deletion, pods, reads, reviews
 from gpurunbook.embedded.access import Access, User, Users
 from gpurunbook.embedded.fixture import Config
 from gpurunbook.embedded.requests import Request, Target, check_parameters, resolve
@@ -70,6 +71,9 @@ class Api:
             made = self._serve(request, check_parameters(request, target))
         except ApiError as error:
             return refused(error, verb)
+        except Exception as error:
+            traceback.print_exc()  # into server.log: this is a defect of the server
+            return refused(ApiError(500, "InternalError", f"Internal error occurred: {error!r}"), verb)
         made.verb = verb
         return made
 
@@ -92,8 +96,9 @@ class Api:
     def _write(self, request: Request, target: Target, resource: Resource) -> Answer:
         if (target.verb == "create") is bool(target.name) and target.verb != "deletecollection":
             raise method_not_allowed()
-        deed = getattr(self.writes, target.verb)
-        return _written(deed(request, target, resource))
+        if target.verb in ("delete", "deletecollection"):
+            return _written(getattr(deletion, target.verb)(self.writes, request, target, resource))
+        return _written(getattr(self.writes, target.verb)(request, target, resource))
 
     def _subresource(self, request: Request, target: Target, resource: Resource) -> Answer:
         sub = target.subresource

@@ -46,6 +46,14 @@ def complete(resource: Resource, obj: Obj, now: dt.datetime) -> None:
         obj["status"] = {"acceptedNames": spec.get("names", {}), "conditions": conditions}
 
 
+def count_template(resource: Resource, old: Obj, new: Obj) -> None:
+    """Count the templates of a DaemonSet, where the server does: pods carry the number as a label."""
+    if resource.kind == "DaemonSet" and old["spec"].get("template") != new["spec"].get("template"):
+        name = "deprecated.daemonset.template.generation"
+        annotations = new["metadata"].get("annotations") or {}
+        new["metadata"]["annotations"] = annotations | {name: str(int(annotations.get(name, "1")) + 1)}
+
+
 def _pod(obj: Obj, spec: Obj) -> None:
     for name, value in (
         ("dnsPolicy", "ClusterFirst"),

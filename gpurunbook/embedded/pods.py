@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from gpurunbook.embedded.deletion import end
 from gpurunbook.embedded.requests import Request, Target
 from gpurunbook.embedded.resources import Resource
 from gpurunbook.embedded.selection import requirement
@@ -70,7 +71,7 @@ def evict(writes: Writes, request: Request, target: Target, resource: Resource) 
         guard = None if going else _budget(writes, pod, obj)
         if guard:
             _spend(writes, pod, *guard, dry)
-        writes.end(resource, pod, ending, dry)
+        end(writes, resource, pod, ending, dry)
     return 201, msgspec.json.encode(success()), not dry
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import msgspec
@@ -87,7 +88,32 @@ class Request:
             raise bad_request(f"the object provided is unrecognized: {error}") from error
         if not isinstance(decoded, dict):
             raise bad_request("couldn't get version/kind; json parse error: the body is not an object")
+        _check_options(decoded, _MEMBERS)
+        _check_options(decoded.get("deleteOptions") or {}, _MEMBERS)
+        _check_options(decoded.get("spec") or {}, _REVIEWED)
         return decoded
+
+
+# of bodies that are no stored objects: options, evictions, bindings, reviews
+_MEMBERS: dict[str, type[Any]] = {
+    "deleteOptions": dict,
+    "dryRun": list,
+    "gracePeriodSeconds": int,
+    "metadata": dict,
+    "preconditions": dict,
+    "propagationPolicy": str,
+    "spec": dict,
+    "target": dict,
+}
+_REVIEWED: dict[str, type[Any]] = {"nonResourceAttributes": dict, "resourceAttributes": dict}
+
+
+def _check_options(body: Obj, types: dict[str, type[Any]]) -> None:
+    """400 for a member of the wrong type."""
+    for name, kind in types.items():
+        value = body.get(name)
+        if value is not None and type(value) is not kind:
+            raise bad_request(f"json: cannot unmarshal {value!r} into Go struct field {name}")
 
 
 def split_target(target: str) -> tuple[str, dict[str, list[str]]]:

@@ -18,21 +18,44 @@ _LABEL_VALUE = re.compile(r"(?:[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?
 _QUALIFIED = re.compile(r"(?:[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _NAME = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*")
 _ANNOTATION_BYTES = 256 * 1024
-_TYPES: dict[str, type[Any]] = {"bool": bool, "string": str, "int64": int, "int32": int, "list": list, "map": dict}
+# what Go's decoder takes: lists of objects and of strings, maps of anything and of strings
+_TYPES: dict[str, type[Any]] = {
+    "bool": bool,
+    "int32": int,
+    "int64": int,
+    "map": dict,
+    "objects": list,
+    "string": str,
+    "strings": list,
+    "texts": dict,
+}
 _COMMON = (
-    "metadata.name string, metadata.namespace string, metadata.uid string, metadata.resourceVersion string, "
-    "metadata.labels map, metadata.annotations map, metadata.finalizers list, metadata.ownerReferences list"
+    "metadata map, metadata.name string, metadata.generateName string, metadata.namespace string, metadata.uid string, "
+    "metadata.resourceVersion string, metadata.labels texts, metadata.annotations texts, metadata.finalizers strings, "
+    "metadata.ownerReferences objects, spec map, status map"
+)
+_POD = (
+    "nodeName string, containers objects, initContainers objects, tolerations objects, nodeSelector texts, "
+    "terminationGracePeriodSeconds int64, hostPID bool, volumes objects"
 )
 _SHAPES = {
-    "Node": "spec.unschedulable bool, spec.taints list, spec.podCIDR string, spec.providerID string",
-    "Pod": "spec.nodeName string, spec.containers list, spec.tolerations list, spec.nodeSelector map, "
-    "spec.terminationGracePeriodSeconds int64, spec.hostPID bool",
-    "ConfigMap": "data map",
+    "Node": "spec.unschedulable bool, spec.taints objects, spec.podCIDR string, spec.podCIDRs strings, "
+    "spec.providerID string, status.conditions objects, status.capacity map",
+    "Pod": ", ".join(f"spec.{entry}" for entry in _POD.split(", "))
+    + ", status.phase string, status.conditions objects",
+    "ConfigMap": "data texts",
     "Lease": "spec.holderIdentity string, spec.leaseDurationSeconds int32, spec.leaseTransitions int32, "
     "spec.acquireTime string, spec.renewTime string",
-    "DaemonSet": "spec.selector map, spec.template map, spec.updateStrategy map, spec.updateStrategy.type string",
+    "DaemonSet": "spec.selector map, spec.template map, spec.template.spec map, spec.updateStrategy map, "
+    "spec.updateStrategy.type string",
+    "PodDisruptionBudget": "spec.selector map, spec.selector.matchLabels texts, status.disruptedPods map, "
+    "status.disruptionsAllowed int32",
+    "CustomResourceDefinition": "spec.names map, spec.versions objects, spec.group string, spec.scope string",
+    "ClusterRole": "rules objects",
+    "Role": "rules objects",
+    "RoleBinding": "subjects objects, roleRef map",
+    "ClusterRoleBinding": "subjects objects, roleRef map",
 }
-_TEXT_MAPS = {"metadata.labels", "metadata.annotations", "data", "spec.nodeSelector"}
 
 
 def at(obj: Any, path: str) -> Any:
@@ -49,17 +72,21 @@ def _json_kind(value: Any) -> str:
 
 def wrong_shape(resource: Resource, obj: Obj) -> str:
     """What Go's decoder says of the first field of a wrong type, or nothing."""
-    shapes = _COMMON if resource.custom else f"{_COMMON}, {_SHAPES.get(resource.kind, 'spec map')}"
-    for entry in shapes.split(", "):
+    own = "" if resource.custom else _SHAPES.get(resource.kind, "")
+    for entry in f"{_COMMON}, {own}".rstrip(", ").split(", "):
         path, name = entry.split()
         value = at(obj, path)
-        head = path.split(".")[0]
-        struct = "ObjectMeta" if head == "metadata" else resource.kind + ("Spec" if "." in path else "")
-        if value is not None and type(value) is not _TYPES[name]:
-            return f"json: cannot unmarshal {_json_kind(value)} into Go struct field {struct}.{path} of type {name}"
-        for item in value.values() if path in _TEXT_MAPS and value else ():
-            if not isinstance(item, str):
-                return f"json: cannot unmarshal {_json_kind(item)} into Go struct field {struct}.{path} of type string"
+        if value is None:
+            continue
+        items = {"objects": dict, "strings": str, "texts": str}.get(name)
+        inner = (
+            list(value.values() if isinstance(value, dict) else value) if items and type(value) is _TYPES[name] else []
+        )
+        wrong = [item for item in inner if items and not isinstance(item, items)]
+        if type(value) is not _TYPES[name] or wrong:
+            seen = _json_kind(wrong[0] if wrong else value)
+            struct = "ObjectMeta" if path.startswith("metadata.") else resource.kind + ("Spec" if "." in path else "")
+            return f"json: cannot unmarshal {seen} into Go struct field {struct}.{path} of type {name}"
     return ""
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from gpurunbook.embedded import patches, reads
-from gpurunbook.embedded.defaults import complete
+from gpurunbook.embedded.defaults import complete, count_template
 from gpurunbook.embedded.requests import Request, Target
 from gpurunbook.embedded.resources import CRDS, Catalog, Resource
 from gpurunbook.embedded.status import (
@@ -26,7 +26,6 @@ from gpurunbook.embedded.status import (
     method_not_allowed,
     not_found,
     not_implemented,
-    success,
     unsupported_media,
 )
 from gpurunbook.embedded.store import Entry, Store
@@ -46,7 +45,7 @@ _SYSTEM = (
     "selfLink",
     "uid",
 )
-_RETURNED = ("pods", "namespaces", "services", "serviceaccounts", "resourceclaims", "resourceclaimtemplates")
+_LETTERS = "bcdfghjklmnpqrst"
 
 
 def rfc3339(at: dt.datetime) -> str:
@@ -120,7 +119,7 @@ class Writes:
             raise bad_request(
                 f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}: {wrong}'
             )
-        return {"metadata": {}, **stored(body)}
+        return {**stored(body), "metadata": body.get("metadata") or {}}
 
     def _namespace(self, target: Target, resource: Resource) -> None:
         """The namespace must be there and not be going away."""
@@ -142,9 +141,7 @@ class Writes:
         seed = f"{resource.kind}/{target.namespace}/{meta.get('name') or meta.get('generateName')}/{self.store.rv}"
         unique = hashlib.sha256(seed.encode()).hexdigest()
         if not meta.get("name") and meta.get("generateName"):
-            meta["name"] = meta["generateName"] + "".join(
-                "bcdfghjklmnpqrstvwxz2456789"[int(c, 16)] for c in unique[-5:]
-            )
+            meta["name"] = meta["generateName"] + "".join(_LETTERS[int(digit, 16)] for digit in unique[-5:])
         meta["uid"] = f"{unique[:8]}-{unique[8:12]}-4{unique[13:16]}-8{unique[17:20]}-{unique[20:32]}"
         meta["creationTimestamp"] = rfc3339(self.now())
         if resource.generation:
@@ -195,9 +192,7 @@ class Writes:
             entry = self.existing(target, resource)
             old = entry.object()
             new = deeds[kind]({"kind": resource.kind, "apiVersion": resource.api_version, **old}, change)
-            wrong = wrong_shape(resource, new) or (
-                "" if isinstance(new.get("metadata"), dict) else "metadata is no object"
-            )
+            wrong = wrong_shape(resource, new)
             if wrong:
                 cause = invalid_value("patch", msgspec.json.encode(new).decode(), wrong)
                 raise invalid("", "", "", [cause])
@@ -205,7 +200,7 @@ class Writes:
 
     def _replace(self, target: Target, resource: Resource, entry: Entry, old: Obj, new: Obj, dry: bool) -> Done:
         """Store `new` in the place of `old`, with everything that an update may not change put back."""
-        meta, before = {**new["metadata"]}, old["metadata"]
+        meta, before = {**(new.get("metadata") or {})}, old["metadata"]
         new = {**new, "metadata": meta}
         if meta.get("name") != target.name:
             text = (
@@ -235,6 +230,7 @@ class Writes:
         self._valid(resource, new, old)
         if self._counts(target, resource, old, new):
             new["metadata"]["generation"] = before.get("generation", 0) + 1
+            count_template(resource, old, new)
         if patches.same(new, old):
             return 200, reads.whole(resource, entry), False
         gone = (
@@ -245,7 +241,7 @@ class Writes:
         if dry:
             return 200, self.whole(resource, new), False
         if gone:
-            self.remove(resource, entry, new)
+            self.store.write(resource.table, entry.name, None)
             return 200, self.whole(resource, new), True
         return 200, self.keep(resource, entry.name, new), True
 
@@ -269,100 +265,3 @@ class Writes:
         if not resource.custom:
             return not patches.same(old.get("spec"), new.get("spec"))
         return not patches.same(old | {"metadata": 0}, new | {"metadata": 0})
-
-    def delete(self, request: Request, target: Target, resource: Resource) -> Done:
-        """DELETE of one object."""
-        options, dry = self._delete_options(request)
-        with self.store.lock:
-            return self.end(resource, self.existing(target, resource), options, dry)
-
-    def _delete_options(self, request: Request) -> tuple[Obj, bool]:
-        options = request.object() if request.body else {}
-        if options.get("dryRun"):  # from here on it counts as the query's
-            request.query["dryRun"] = options["dryRun"]
-        dry = request.dry_run("DeleteOptions")
-        policy = options.get("propagationPolicy") or request.get("propagationPolicy")
-        if policy not in ("", "Background") or request.truth("orphanDependents"):
-            raise not_implemented(f"deletion with propagationPolicy {policy or 'Orphan'}")
-        grace = options.get("gracePeriodSeconds", request.number("gracePeriodSeconds"))
-        return {"grace": grace, "preconditions": options.get("preconditions") or {}}, dry
-
-    def deletecollection(self, request: Request, target: Target, resource: Resource) -> Done:
-        """DELETE of a collection: every object that the selectors choose."""
-        options, dry = self._delete_options(request)
-        with self.store.lock:
-            selects = reads.selects(request, target, resource)
-            found = [
-                entry for entry in self.store.all(resource.table, target.namespace) if not selects or selects(entry)
-            ]
-            for entry in found:
-                self.end(resource, entry, options, dry)
-        head = {"kind": f"{resource.kind}List", "apiVersion": resource.api_version, "metadata": {}}
-        items = [msgspec.Raw(reads.whole(resource, entry) if resource.custom else entry.raw) for entry in found]
-        return 200, msgspec.json.encode(head | {"items": items}), bool(found) and not dry
-
-    def end(self, resource: Resource, entry: Entry, options: Obj, dry: bool) -> Done:
-        """Delete an object, or mark it as going away while a grace period or finalizers hold it."""
-        obj = entry.object()
-        meta = obj["metadata"]
-        self._preconditions(resource, meta, options["preconditions"])
-        if resource.table in (CRDS, ("", "namespaces")):
-            raise not_implemented(f"deletion of {resource.plural}")
-        waits = bool(meta.get("finalizers"))
-        if resource.table == ("", "pods"):
-            held = self._grace(obj, options["grace"])
-            if held is None:  # it is going away already, and no sooner for this
-                return 200, reads.whole(resource, entry), False
-            waits = waits or held > 0
-        elif waits and "deletionTimestamp" not in meta:
-            self._mark(meta, 0)
-        if waits:
-            if patches.same(obj, entry.object()):
-                return 200, reads.whole(resource, entry), False
-            return 200, self.whole(resource, obj) if dry else self.keep(resource, entry.name, obj), not dry
-        details = {"name": meta["name"], "group": resource.group, "kind": resource.plural, "uid": meta["uid"]}
-        gone = success({key: value for key, value in details.items() if value})
-        body = self.whole(resource, obj) if resource.plural in _RETURNED else msgspec.json.encode(gone)
-        if not dry:
-            self.remove(resource, entry, obj)
-        return 200, body, not dry
-
-    def _preconditions(self, resource: Resource, meta: Obj, wanted: Obj) -> None:
-        if wanted.get("uid") not in (None, meta["uid"]):
-            text = f"the UID in the precondition ({wanted['uid']}) does not match the UID in record ({meta['uid']}). "
-            text += "The object might have been deleted and then recreated"
-            raise conflict(resource.group, resource.plural, meta["name"], text)
-        seen = meta["resourceVersion"]
-        if wanted.get("resourceVersion") not in (None, seen):
-            text = f"the ResourceVersion in the precondition ({wanted['resourceVersion']}) does not match the "
-            text += f"ResourceVersion in record ({seen}). The object might have been modified"
-            raise conflict(resource.group, resource.plural, meta["name"], text)
-
-    def _mark(self, meta: Obj, grace: int) -> None:
-        meta["deletionTimestamp"] = rfc3339(self.now() + dt.timedelta(seconds=grace))
-        meta["deletionGracePeriodSeconds"] = grace
-        if meta.get("generation"):
-            meta["generation"] += 1
-
-    def _grace(self, pod: Obj, wanted: int | None) -> int | None:
-        """Mark a pod and say for how long it may stay; None where a deletion that goes on is not shortened."""
-        meta, spec = pod["metadata"], pod["spec"]
-        if "deletionTimestamp" in meta:
-            running = meta.get("deletionGracePeriodSeconds") or 0
-            if running == 0:
-                return 0
-            if wanted is None or wanted >= running:
-                return None
-            until = dt.datetime.fromisoformat(meta["deletionTimestamp"]) + dt.timedelta(seconds=wanted - running)
-            meta |= {"deletionTimestamp": rfc3339(until), "deletionGracePeriodSeconds": wanted}
-            return wanted
-        grace = spec.get("terminationGracePeriodSeconds", 30) if wanted is None else wanted
-        if not spec.get("nodeName") or pod.get("status", {}).get("phase") in ("Succeeded", "Failed"):
-            grace = 0
-        grace = 1 if grace < 0 else grace
-        self._mark(meta, grace)
-        return int(grace)
-
-    def remove(self, resource: Resource, entry: Entry, _last: Obj) -> None:
-        """Take an object out of the store."""
-        self.store.write(resource.table, entry.name, None)

@@ -22,8 +22,10 @@ import pytest
 import yaml
 from conftest import eventually
 from embedded_server import SMALL, Embedded, command, fixture, start, stop
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from gpurunbook.embedded.actors.client import MERGE_PATCH, Client
+from gpurunbook.embedded.actors.client import JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, Client
 
 NODE = "/api/v1/nodes/gpu-0001"
 CORDON = {"spec": {"unschedulable": True}}
@@ -515,3 +517,39 @@ def test_requests_at_the_same_time_do_not_lose_a_write(server: Embedded) -> None
     for thread in threads:
         thread.join()
     assert server.client().call("GET", path)["data"]["n"] == "100"
+
+
+WILD = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 3) | st.text("a/1", max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=2)
+        | st.dictionaries(
+            st.sampled_from(
+                ["metadata", "spec", "status", "name", "labels", "finalizers", "taints", "containers", "data", "key"]
+            ),
+            inner,
+            max_size=3,
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    body=WILD,
+    kind=st.sampled_from(["application/json", MERGE_PATCH, STRATEGIC_PATCH, JSON_PATCH]),
+    target=st.sampled_from([
+        ("PATCH", NODE), ("PATCH", f"{NODE}/status"), ("PUT", NODE), ("POST", "/api/v1/nodes"),
+        ("POST", "/api/v1/namespaces/default/pods"), ("POST", "/api/v1/namespaces/default/configmaps"),
+        ("POST", "/api/v1/namespaces/gpu-operator/pods/nvidia-driver-daemonset-df594/eviction"),
+        ("PATCH", "/api/v1/namespaces/gpu-operator/pods/nvidia-driver-daemonset-df594"),
+        ("POST", "/apis/apps/v1/namespaces/default/daemonsets"), ("DELETE", "/api/v1/namespaces/default/pods"),
+        ("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"),
+        ("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"),
+        ("PATCH", "/apis/nvidia.com/v1/clusterpolicies/cluster-policy"),
+    ]),
+)  # fmt: skip
+def test_no_body_makes_the_server_fall_over(shared: Embedded, body: Any, kind: str, target: tuple[str, str]) -> None:
+    reply = shared.client().send(*target, body, kind if target[0] == "PATCH" else "application/json", dryRun="All")
+    assert reply.code < 500 or reply.code == 501, reply.body
