@@ -83,15 +83,15 @@ def load(context: str, config_file: str | None = None) -> Any:
                 client_configuration=configuration,
                 persist_config=False,
             )
-    except ConfigException as wrong:
-        if not context and config_file is None:
+    except Exception as wrong:  # of a malformed file the client lets through whatever it stumbles over
+        if isinstance(wrong, ConfigException) and not context and config_file is None:
             try:
                 incluster_config.load_incluster_config(client_configuration=configuration)
                 return ApiClient(configuration)
             except ConfigException:
                 pass
         raise InputError(
-            f"no usable kubeconfig: {wrong}",
+            f"no usable kubeconfig: {wrong!s:.300}",
             subject=f"cluster {context!r}" if context else "cluster",
             remedy="`kubectl config get-contexts` lists what there is; KUBECONFIG names the file.",
         ) from None
@@ -145,11 +145,13 @@ class Connection:
         reload: Callable[[], Any] | None = None,
         sleep: Callable[[float], None] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
+        silence: float = READ_SECONDS,
     ) -> None:
         self._client = client
         self._reload = reload
         self._sleep = sleep
         self._clock = clock
+        self._silence = silence
 
     @property
     def host(self) -> str:
@@ -207,7 +209,7 @@ class Connection:
         self, method: str, path: str, query: Sequence[tuple[str, str]], body: bytes | None, content_type: str
     ) -> bytes:
         what = f"{method} {path}"
-        response = self._open(method, path, query, body, content_type, what)
+        response = self._open(method, path, query, body, content_type, what, self._silence)
         try:
             raw = self._drain(response, what)
         finally:
@@ -223,7 +225,7 @@ class Connection:
         body: bytes | None,
         content_type: str,
         what: str,
-        read_seconds: float = READ_SECONDS,
+        silence: float,
     ) -> urllib3.BaseHTTPResponse:
         headers = {"Accept": "application/json"}
         if body is not None:
@@ -241,7 +243,7 @@ class Connection:
                 preload_content=False,
                 redirect=False,
                 retries=False,
-                timeout=urllib3.Timeout(connect=CONNECT_SECONDS, read=read_seconds),
+                timeout=urllib3.Timeout(connect=CONNECT_SECONDS, read=silence),
             )
         except urllib3.exceptions.HTTPError as wrong:
             raise self._lost(what, wrong) from None
