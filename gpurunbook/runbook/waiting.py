@@ -29,6 +29,7 @@ def until(
     An interrupt is safe: nothing is held, and the wait may be begun again.
     """
     begin = clock()
+    done: float | None = None
     since: dict[str, float] = {}
     told = _Line()
     with follow(cluster, wait.needs) as after:
@@ -38,6 +39,9 @@ def until(
             standing(seen)
             progress = wait.progress(seen)
             now = clock()
+            done = (now if done is None else done) if progress.state == "done" else None
+            if done is not None and now - done < wait.hold:
+                progress = Progress("waiting", (f"it to last for {wait.hold:.0f} s",))
             since = {what: since.get(what, now) for what in progress.missing}
             if progress.state != "waiting":
                 told.say(f"{wait.title}: {progress.state} after {now - begin:.1f} s")
@@ -46,7 +50,7 @@ def until(
             told.say(f"{wait.title}: waiting {now - begin:.0f} of {wait.seconds:.0f} s for {said}")
             if now - begin >= wait.seconds:
                 raise DeadlineError(
-                    f"after {wait.seconds:.0f} s still missing: {'; '.join(progress.missing) or 'unknown'}",
+                    f"after {wait.seconds:g} s still missing: {said or 'unknown'}",
                     subject=wait.title,
                     remedy="Find what holds it up, then run the cell again: it goes on waiting.",
                 )
