@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from gpurunbook.errors import InputError
 from gpurunbook.findings import Finding, Status
@@ -11,7 +12,7 @@ from gpurunbook.supply import strictjson, times
 from gpurunbook.supply.evidence import CHECK, SOURCE, Subject, failing, join
 from gpurunbook.supply.ignores import judge_ignores, read_ignores
 from gpurunbook.supply.members import member, text, whole
-from gpurunbook.supply.sboms import read_sbom
+from gpurunbook.supply.sboms import Sbom, read_sbom
 from gpurunbook.supply.scans import Scan, Vulnerability, read_scan
 from gpurunbook.supply.vex import judge_vex, read_vex
 
@@ -68,80 +69,96 @@ class _Asked:
     max_age: int
 
 
-def _trivy(data: bytes, asked: _Asked) -> list[Finding]:
-    scan = read_scan(strictjson.loads(data))
-    found = join(asked.subject, scan.named)
+def judge_scan(scan: Scan, subject: Subject) -> list[Finding]:
+    """Writes nothing. Is a report about the subject, and did it see anything? Its vulnerabilities are not judged."""
+    found = join(subject, scan.named)
     if not scan.results:
         message = "no Results: no package database was recognised in the image"
-        found.append(failing("nothing-scanned", asked.subject.digest, message, "Find out why; an SBOM may tell more."))
+        found.append(failing("nothing-scanned", subject.digest, message, "Find out why; an SBOM may tell more."))
     if scan.end_of_life:
         message = "the distribution gets no more security fixes (EOSL)"
-        found.append(failing("end-of-life-os", asked.subject.digest, message, "Move to a release that is supported."))
-    return found + judge_vulnerabilities(scan)
+        found.append(failing("end-of-life-os", subject.digest, message, "Move to a release that is supported."))
+    return found
 
 
 def judge_vulnerabilities(scan: Scan) -> list[Finding]:
     """Writes nothing. One finding per vulnerability and package that counts as open, or that was suppressed."""
-    found: dict[Finding, None] = {}
-    for seen in scan.vulnerabilities:
-        if seen.suppressed and seen.severity in _SUPPRESSED:
-            message = f"{_where(seen)}, taken out of the report by an ignore file or VEX"
-            remedy = "An exception stands in the exceptions file, not in an ignore file."
-            found[failing(_SUPPRESSED[seen.severity], seen.id, message, remedy)] = None
-        elif not seen.suppressed and seen.severity in _OPEN:
-            code, remedy = _OPEN[seen.severity]
-            found[failing(code, seen.id, _where(seen), remedy)] = None
-    return list(found)
+    charges = ((seen, charge(seen)) for seen in scan.vulnerabilities)
+    return list(dict.fromkeys(failing(said[0], seen.id, where(seen), said[1]) for seen, said in charges if said))
 
 
-def _where(seen: Vulnerability) -> str:
-    return f"{seen.severity} in {seen.package or 'no named package'} {seen.installed} ({seen.target})"
+def charge(seen: Vulnerability) -> tuple[str, str] | None:
+    """Writes nothing. The code and the remedy of a vulnerability that needs an answer; None for MEDIUM and LOW."""
+    if not seen.suppressed:
+        return _OPEN.get(seen.severity)
+    code = _SUPPRESSED.get(seen.severity)
+    return (code, "An exception stands in the exceptions file, not in an ignore file.") if code else None
 
 
-def _trivy_version(data: bytes, asked: _Asked) -> list[Finding]:
-    answer = whole(strictjson.loads(data))
+def where(seen: Vulnerability) -> str:
+    """Writes nothing. Severity, package, version and target, for people."""
+    hidden = ", taken out of the report by an ignore file or VEX" if seen.suppressed else ""
+    return f"{seen.severity} in {seen.package or 'no named package'} {seen.installed} ({seen.target}){hidden}"
+
+
+def judge_database(document: Any, now: int, max_age: int) -> list[Finding]:
+    """Writes nothing. Is the database that `trivy version` names known and fresh? Nanoseconds. Raises InputError."""
+    answer = whole(document)
     stamp = member(answer, "VulnerabilityDB").get("UpdatedAt")
     updated = times.instant(stamp) if isinstance(stamp, str) else None
     remedy = "Update Trivy's database and scan again."
-    where = f"trivy {text(answer, 'Version')}".strip()
-    if updated is None or updated <= _GO_ZERO or updated - asked.now > AHEAD:
+    tool = f"trivy {text(answer, 'Version')}".strip()
+    if updated is None or updated <= _GO_ZERO or updated - now > AHEAD:
         message = f"VulnerabilityDB.UpdatedAt is {stamp!r}: the age of the data is not known"
-        return [failing("database-unknown", where, message, remedy)]
-    if asked.now - updated > asked.max_age:
-        message = f"the data are of {stamp}, older than {asked.max_age / times.HOUR:g} h"
-        return [failing("database-stale", where, message, remedy)]
+        return [failing("database-unknown", tool, message, remedy)]
+    if now - updated > max_age:
+        message = f"the data are of {stamp}, older than {max_age / times.HOUR:g} h"
+        return [failing("database-stale", tool, message, remedy)]
     return []
 
 
-def _sbom(data: bytes, asked: _Asked) -> list[Finding]:
-    sbom = read_sbom(strictjson.loads(data))
-    found = join(asked.subject, sbom.named)
+def judge_sbom(sbom: Sbom, subject: Subject) -> list[Finding]:
+    """Writes nothing. Is an SBOM about the subject, and does it name anything?"""
+    found = join(subject, sbom.named)
     if not sbom.components:
         message = f"the {sbom.format} names no component"
-        found.append(failing("sbom-empty", asked.subject.digest, message, "Collect it again, from the registry."))
+        found.append(failing("sbom-empty", subject.digest, message, "Collect it again, from the registry."))
     return found
 
 
-def _cosign(data: bytes, asked: _Asked) -> list[Finding]:
-    answer = strictjson.loads(data)
+def judge_signatures(answer: Any, digest: str) -> list[Finding]:
+    """Writes nothing. Did `cosign verify` print signatures, all over this digest? Raises InputError (`unreadable`)."""
     if answer is not None and not isinstance(answer, list):
         raise InputError("neither a list of signatures nor null", code="unreadable")
     if not answer:
         message = "cosign printed no signature"
-        return [
-            failing(
-                "no-signature", asked.subject.digest, message, "Ask the publisher, or record that it does not sign."
-            )
-        ]
+        return [failing("no-signature", digest, message, "Ask the publisher, or record that it does not sign.")]
     found = []
     for signature in answer:
         signed = text(member(member(whole(signature), "critical"), "image"), "docker-manifest-digest")
         if not signed:
             raise InputError("a signature without critical.image.docker-manifest-digest", code="unreadable")
-        if signed != asked.subject.digest:
-            message = f"signed is {signed}, wanted {asked.subject.digest}"
-            found.append(failing("subject-mismatch", asked.subject.digest, message, "Verify by this digest."))
+        if signed != digest:
+            message = f"signed is {signed}, wanted {digest}"
+            found.append(failing("subject-mismatch", digest, message, "Verify by this digest."))
     return found
+
+
+def _trivy(data: bytes, asked: _Asked) -> list[Finding]:
+    scan = read_scan(strictjson.loads(data))
+    return judge_scan(scan, asked.subject) + judge_vulnerabilities(scan)
+
+
+def _trivy_version(data: bytes, asked: _Asked) -> list[Finding]:
+    return judge_database(strictjson.loads(data), asked.now, asked.max_age)
+
+
+def _sbom(data: bytes, asked: _Asked) -> list[Finding]:
+    return judge_sbom(read_sbom(strictjson.loads(data)), asked.subject)
+
+
+def _cosign(data: bytes, asked: _Asked) -> list[Finding]:
+    return judge_signatures(strictjson.loads(data), asked.subject.digest)
 
 
 def _openvex(data: bytes, asked: _Asked) -> list[Finding]:
