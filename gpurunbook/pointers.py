@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from typing import Any
 
+_INDEX = re.compile(r"0|[1-9][0-9]*")
 _WORD = re.compile(r"\$\{([a-z_]+)\}")
 
 
@@ -20,7 +22,7 @@ def at(value: Any, pointer: str) -> Any:
         key = token.replace("~1", "/").replace("~0", "~")
         if isinstance(value, dict):
             value = value.get(key)
-        elif isinstance(value, list) and key.isascii() and key.isdigit() and int(key) < len(value):
+        elif isinstance(value, list) and _INDEX.fullmatch(key) and int(key) < len(value):
             value = value[int(key)]
         else:
             return None
@@ -28,12 +30,16 @@ def at(value: Any, pointer: str) -> Any:
 
 
 def differences(value: Any, wanted: Mapping[str, Any]) -> list[str]:
-    """Writes nothing. One line per pointer whose value is not the wanted one."""
+    """Writes nothing. One line per pointer whose value is not the wanted one; in JSON, unlike Python, 1 is not true."""
     return [
         f"{pointer}: wanted {expected!r}, is {at(value, pointer)!r}"
         for pointer, expected in sorted(wanted.items())
-        if at(value, pointer) != expected
+        if _spelled(at(value, pointer)) != _spelled(expected)
     ]
+
+
+def _spelled(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)
 
 
 def fill(value: Any, words: Mapping[str, str]) -> Any:
