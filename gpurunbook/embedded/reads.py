@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import random
 import time
 from collections.abc import Callable, Iterator
@@ -24,7 +25,7 @@ TOO_OLD_CONTINUE = (
     "results. Continuing with the provided token results in an inconsistent list - objects that were created, "
     "modified, or deleted between the time the first chunk was returned and now may show up in the list."
 )
-BOOKMARK_SECONDS = 5.0
+BOOKMARK_SECONDS, LOOK_SECONDS = 5.0, 1.0
 
 
 def whole(resource: Resource, entry: Entry) -> bytes:
@@ -169,7 +170,8 @@ class Watch:
         """The events; an empty line of bytes now and then, so that a reader that left is noticed."""
         end = self.clock() + self.seconds
         yield from (self._event("ADDED", whole(self.resource, entry)) for entry in self.initial)
-        mark = self.clock() + BOOKMARK_SECONDS
+        look = self.clock() + LOOK_SECONDS
+        mark = self.clock() + BOOKMARK_SECONDS if self.bookmarks else math.inf
         while True:
             with self.store.changed:
                 gone: ApiError | None = None
@@ -178,21 +180,25 @@ class Watch:
                     events = self.store.since(self.rv, self.resource.table)
                 except ApiError as error:
                     gone = error
-                now = self.clock()
-                if not (events or gone or self.store.closed) and now < min(mark, end):
-                    self.store.changed.wait(min(mark, end) - now)
+                now, due = self.clock(), min(mark, look, end)
+                if not (events or gone or self.store.closed) and now < due:
+                    self.store.changed.wait(due - now)
                     continue
                 self.rv = max(self.rv, self.store.rv)
             if gone:  # as upstream: once the watch was admitted, an error is an event
                 yield self._event("ERROR", msgspec.json.encode(gone.body()))
                 return
             yield from filter(None, map(self._line, events))
-            over = self.store.closed or self.clock() >= end
-            if over or self.clock() >= mark:
-                mark = self.clock() + BOOKMARK_SECONDS
-                yield self._bookmark() if self.bookmarks else b""
+            now = self.clock()
+            over = self.store.closed or now >= end
+            if now >= mark or (over and self.bookmarks):
+                mark = now + BOOKMARK_SECONDS
+                yield self._bookmark()
             if over:
                 return
+            if now >= look:
+                look = now + LOOK_SECONDS
+                yield b""
 
 
 def watch(store: Store, request: Request, target: Target, resource: Resource) -> Watch:

@@ -147,6 +147,30 @@ def test_a_watch_whose_reader_left_does_not_keep_the_server(tmp_path: Path) -> N
     eventually(lambda: not Path(f"/proc/{server.info['pid']}").exists(), seconds=20)
 
 
+def test_an_open_watch_costs_nothing(tmp_path: Path) -> None:
+    server = start(tmp_path / "s")
+    path, seen = "/api/v1/namespaces/absent/pods", []
+
+    def read(**query: str) -> None:
+        seen.extend(server.client().watch(path, timeoutSeconds=7, **query))
+
+    threads = [threading.Thread(target=read, kwargs=query) for query in ({}, {"allowWatchBookmarks": "true"})]
+    before = spent(server.info["pid"])
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert {event["type"] for event in seen} == {"BOOKMARK"}
+    assert spent(server.info["pid"]) - before < 0.5
+    stop(tmp_path / "s")
+
+
+def spent(pid: int) -> float:
+    """Seconds of processor time of a process."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def test_actors_do_not_keep_the_server(tmp_path: Path) -> None:
     seed = cluster(tmp_path, "actors: [{name: kubelet}]")
     server = start(tmp_path / "s", seed, idle=0.5)
