@@ -73,7 +73,8 @@ def plotly(figure: Figure) -> dict[str, Any]:
         "yaxis": {"type": "category", "autorange": "reversed", "automargin": True},
         "meta": {"gpurunbook": "figure"},
     }
-    return {"data": data, "layout": layout, "config": {"displaylogo": False, "responsive": True}}
+    # Not `responsive`: JupyterLab resizes figures itself, and the two together leave one of height 0.
+    return {"data": data, "layout": layout, "config": {"displaylogo": False}}
 
 
 def figure_from_bundle(data: Mapping[str, Any]) -> Figure | None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Dialog, Page, sync_playwright
+from playwright.sync_api import Browser, Dialog, Page, expect, sync_playwright
 
 from tests.browser.notebook_page import Lab, served
 from tests.conftest import absent
@@ -25,6 +25,7 @@ def chromium() -> Iterator[Browser]:
     """The system's Chromium, with a new profile."""
     if not CHROMIUM.exists():
         absent(f"no {CHROMIUM}: `apt-get install chromium`")
+    expect.set_options(timeout=30_000)  # a loaded machine draws late
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=CHROMIUM,

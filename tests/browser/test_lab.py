@@ -1,9 +1,9 @@
 """The provenance audit as people see it: in JupyterLab, driven in Chromium, and as the exported page.
 
 Covered: a run cell by cell with a kernel restart in its middle; three named values and the figure's data in a trusted
-notebook, in an untrusted one, and in the page with scripts off and no network; sealing and verifying what JupyterLab
-saved; a failing audit; hostile names; a cell out of order; a second kernel on one run; a wrong parameter; a source
-that must not be saved.
+notebook, in an untrusted one, and in the page with scripts off and no network; a window that changes; sealing and
+verifying what JupyterLab saved; a failing audit; hostile names; a cell out of order; a second kernel on one run; a
+wrong parameter; a source that must not be saved.
 Not covered: what the values should be (tests/cases, the expect.yaml files), every way to tamper (test_verify.py),
 the death of a kernel (tests/notebooks), other browsers.
 """
@@ -119,6 +119,7 @@ def offline(chromium: Browser) -> Iterator[Offline]:
 class Audited:
     """A run that was stepped through in JupyterLab and saved there. numbers: of its code cells, as they show them."""
 
+    notebook: Notebook
     folder: Path
     shown: Shown
     trust: str
@@ -137,7 +138,7 @@ def audited(workbench: Page, lab: Lab) -> Audited:
     notebook.save()
     picture(workbench, "lab-audit.png", 1180, notebook.cell("audit"))
     prompts = notebook.panel.locator(".jp-CodeCell .jp-InputArea-prompt").all_inner_texts()
-    return Audited(folder, shown, notebook.trust, prompts)
+    return Audited(notebook, folder, shown, notebook.trust, prompts)
 
 
 @pytest.fixture(scope="module")
@@ -198,6 +199,17 @@ def test_a_trusted_notebook_shows_what_the_cluster_holds(audited: Audited, lab: 
     assert audited.shown.digests == str(len(digests))
     drawn = {label: sum(series[label] for series in audited.shown.figure.values()) for label in ("manifest", "mutable")}
     assert drawn == {"manifest": len(digests), "mutable": 0}
+
+
+def test_the_figure_stays_when_the_window_changes(audited: Audited, page: Page) -> None:
+    audited.notebook.activate()
+    graph = audited.notebook.panel.locator(".js-plotly-plot")
+    for width, height in ((1000, 900), (1280, 4000)):
+        page.set_viewport_size({"width": width, "height": height})
+        page.wait_for_timeout(1000)  # JupyterLab and plotly.js answer to it one after the other
+        box = graph.bounding_box()
+        assert box is not None
+        assert box["height"] > 200
 
 
 def test_an_untrusted_notebook_shows_the_same(audited: Audited, lab: Lab, page: Page) -> None:
