@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -11,6 +12,9 @@ from gpurunbook.plan import Need, Pages, Problem, Seen
 
 LEASE = "gpurunbook.io/lease"
 TARGET = "gpurunbook.io/target"
+
+_PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
+"""What may stand in a command that somebody pastes: marks in a cluster are text of others."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +59,8 @@ def _cordon(node: Mapping[str, Any]) -> Leftover | None:
     run, since = (now.run, str(now.owner["time"])) if now.owner else ("", "")
     marks = [word for word, there in (("unschedulable", now.unschedulable), ("taint", now.tainted)) if there]
     state = f"{' and '.join(marks) or 'no guard left'}{'' if now.owner else '; no readable owner'}"
-    go_on = f"gpurunbook release {name}, or gpurunbook adopt {name}" if run else f"look at node {name} by hand"
+    known = _PLAIN.fullmatch(run) and _PLAIN.fullmatch(name)
+    go_on = f"gpurunbook release {name}, or gpurunbook adopt {name}" if known else "look at the node by hand"
     return Leftover("cordon", name, f"node/{name}", run, since, state, go_on)
 
 
@@ -64,4 +69,5 @@ def _lease(lease: Mapping[str, Any]) -> Leftover:
     run = str(spec.get("holderIdentity") or "")
     target = str((metadata.get("annotations") or {}).get(TARGET) or "")
     name = f"{metadata.get('namespace')}/{metadata['name']}"
-    return Leftover("lease", name, target, run, str(spec.get("acquireTime") or ""), "held", f"gpurunbook abort {run}")
+    go_on = f"gpurunbook abort {run}" if _PLAIN.fullmatch(run) else "look at the lease by hand"
+    return Leftover("lease", name, target, run, str(spec.get("acquireTime") or ""), "held", go_on)
