@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gpurunbook.errors import GateError
+from gpurunbook.errors import GateError, JournalError, RunbookError
 from gpurunbook.journal import Record, canonical, digest, read, replay
 from gpurunbook.plan import Mutation, Target
-from gpurunbook.runbook import keep
+from gpurunbook.runbook import approval, keep
 
 NAME = "plan.json"
 
@@ -75,10 +75,12 @@ def write(folder: Path, plan: Mapping[str, Any]) -> str:
 
 
 def find(out: Path, wanted: str) -> Plan:
-    """Writes nothing. The plan of this digest among the runs under `out`.
+    """Writes nothing. The plan of this digest among the runs under `out`; of several, one that was approved, the last.
 
-    Raises GateError: `plan-not-found`, or `plan-not-passed` when its dry run did not close as planned.
+    Raises GateError: `plan-not-found`, or `plan-not-passed` when no dry run with it closed as planned.
     """
+    refused: RunbookError | None = None
+    good: list[Plan] = []
     for path in sorted(out.glob(f"*/{NAME}")):
         try:
             plan = Plan(path.parent.name, path.parent, json.loads(path.read_bytes()))
@@ -86,15 +88,24 @@ def find(out: Path, wanted: str) -> Plan:
                 continue
         except (OSError, ValueError, TypeError, RecursionError):
             continue
-        closing = replay(read(path.parent / "journal.jsonl")).closing
-        if closing is None or closing["data"].get("plan") != wanted:
-            raise GateError(
-                "its dry run did not close as planned",
-                subject=f"plan {wanted[:19]}… of run {plan.run}",
-                remedy="Make a new dry run.",
-                code="plan-not-passed",
-            )
-        return plan
+        try:
+            closing = replay(read(path.parent / "journal.jsonl")).closing
+        except JournalError as wrong:
+            refused = wrong
+            continue
+        if closing is not None and closing["data"].get("plan") == wanted:
+            good.append(plan)
+            continue
+        refused = GateError(
+            "its dry run did not close as planned",
+            subject=f"plan {wanted[:19]}… of run {plan.run}",
+            remedy="Make a new dry run.",
+            code="plan-not-passed",
+        )
+    if good:
+        return max(good, key=lambda plan: ((plan.folder / approval.NAME).is_file(), plan.run))
+    if refused is not None:
+        raise refused
     raise GateError(
         f"no run under {out.name}/ has a plan of this digest",
         subject=f"plan {wanted[:80]}",
