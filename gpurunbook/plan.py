@@ -229,9 +229,13 @@ class Progress:
 
 @dataclass(frozen=True)
 class Wait:
-    """An unevaluated wait: what to follow, and the pure function that says done, waiting or failed."""
+    """An unevaluated wait: what to follow, and the pure function that says done, waiting or failed.
+
+    hold: seconds for which it must say done without a break before that counts.
+    """
 
     title: str
     needs: Mapping[str, Need]
     progress: Callable[[Seen], Progress]
     seconds: float
+    hold: float = 0.0

@@ -26,6 +26,7 @@ class Parameters(Changing, frozen=True, kw_only=True, forbid_unknown_fields=True
     taint: Annotated[bool, described("also set our NoSchedule taint; False is weaker")] = True
     max_out: Annotated[int, described("at most so many GPU nodes out of service, this one included")] = 2
     wait_seconds: Annotated[int, described("how long to wait until the node shows it")] = 120
+    hold_seconds: Annotated[int, described("how long the cordon must then stand without a break")] = 3
 
 
 RUNBOOK = Runbook(

@@ -309,8 +309,12 @@ def _bound(pod: Mapping[str, Any]) -> str:
     return str(status.get("startTime") or (pod.get("metadata") or {}).get("creationTimestamp") or "")
 
 
-def settled(node: str, action: str, run: str, seconds: float = 120.0) -> Wait:
-    """Writes nothing. Waits until the node shows what the action was for, by watch."""
+def settled(node: str, action: str, run: str, seconds: float = 120.0, hold: float = 0.0) -> Wait:
+    """Writes nothing. Waits until the node shows what the action was for, by watch.
+
+    hold: seconds for which all marks of a cordon must stand without a break. A controller that works against it is
+    seen then, and not by whoever opens the node next; a release is done when it is done.
+    """
 
     def progress(seen: Seen) -> Progress:
         observed = seen["node"]
@@ -323,7 +327,9 @@ def settled(node: str, action: str, run: str, seconds: float = 120.0) -> Wait:
             done = _finding(node, Status.PASS, "node-in-service", "the node is schedulable and carries no mark of ours")
         else:
             missing = () if now.state == cordon.OURS else (f"all marks of this run (now: {now.state})",)
-            done = _finding(node, Status.PASS, "node-out-of-service", f"all marks of run {run} stand")
+            stood = f" and stood for {hold:.0f} s" if hold > 0 else ""
+            done = _finding(node, Status.PASS, "node-out-of-service", f"all marks of run {run} stand{stood}")
         return Progress("waiting", missing) if missing else Progress("done", (), (done,))
 
-    return Wait(f"{action} of {node} to settle", {"node": node_object(node)}, progress, seconds)
+    hold = 0.0 if action == RELEASE else max(hold, 0.0)
+    return Wait(f"{action} of {node} to settle", {"node": node_object(node)}, progress, seconds + hold, hold)
