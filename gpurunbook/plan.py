@@ -55,6 +55,27 @@ class Recorded(Need):
 
 
 @dataclass(frozen=True)
+class Bundle(Need):
+    """The sealed bundle of another run, verified. Observed as `Consumed`.
+
+    path: its folder; digest: of its manifest, as it is known from elsewhere; signers: an allowed_signers file; files:
+    those of its files that the rule reads, where they are there. What was read is kept under `inputs/`.
+    """
+
+    path: str
+    digest: str = ""
+    signers: str = ""
+    files: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Approval(Need):
+    """The approval of a digest by another person, where the site demands one. Observed as `Approved`."""
+
+    digest: str
+
+
+@dataclass(frozen=True)
 class Now(Need):
     """The run's clock: an aware datetime in UTC."""
 
@@ -77,6 +98,36 @@ class Observed:
 
 
 Seen = Mapping[str, Observed]
+
+
+@dataclass(frozen=True)
+class Consumed:
+    """A bundle as it verified. strength: consistent, anchored, signed, altered, unsealed; told: what is not as sealed.
+
+    The rest is what its manifest says, and can be believed as far as the strength goes; steps: those that passed.
+    """
+
+    strength: str
+    told: tuple[str, ...]
+    manifest: str = ""
+    run: str = ""
+    runbook: str = ""
+    verdict: str = ""
+    rehearsal: bool = True
+    cluster: str = ""
+    signer: str = ""
+    end: str = ""
+    steps: tuple[str, ...] = ()
+    files: Mapping[str, bytes] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Approved:
+    """Whether the site demands an approval, and of whom there is a valid one until when; "" where none is demanded."""
+
+    demanded: bool
+    approver: str = ""
+    expires: str = ""
 
 
 @dataclass(frozen=True)

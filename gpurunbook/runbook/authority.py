@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 from gpurunbook.errors import GateError
+from gpurunbook.plan import Approved
 from gpurunbook.runbook import approval, plans
 from gpurunbook.runbook.ledger import Ledger
 from gpurunbook.runbook.site import Site
@@ -77,6 +78,31 @@ def authorise(run: Ledger, site: Site, uid: str) -> Authority:
         },
     )
     return authority
+
+
+def of_digest(run: Ledger, site: Site, digest: str) -> Approved:
+    """Appends `authorised` when another person has signed the digest, where the site file lists the runbook.
+
+    The approval is the file that parameter `approval` names, else `approval.json` of the run folder. Raises NotApproved
+    as `approval.judge`, and GateError `change-id-missing`.
+    """
+    if run.book.name not in site.approval:
+        return Approved(demanded=False)
+    p = run.parameters
+    if not p.change_id:
+        raise GateError("is empty, and an approval names it", subject="parameter 'change_id'", code="change-id-missing")
+    approver, expires = approval.judge(
+        run.home / p.approval if p.approval else run.folder / approval.NAME,
+        site=site,
+        home=run.home,
+        operator=run.state.start["operator"]["name"],
+        change_id=p.change_id,
+        plan=digest,
+        now=run.clock(),
+    )
+    granted = {"plan": digest, "approver": approver, "expires": expires, "change_id": p.change_id, "reason": p.reason}
+    run.journal.append("authorised", {**granted, "break_glass": False})
+    return Approved(True, approver, expires)
 
 
 def _approved(run: Ledger, site: Site, plan: plans.Plan) -> Authority:

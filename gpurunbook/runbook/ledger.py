@@ -27,8 +27,8 @@ from gpurunbook.errors import (
 )
 from gpurunbook.findings import Finding, Status, Verdict, worst
 from gpurunbook.journal import Journal, Record, State, canonical, digest, replay
-from gpurunbook.plan import Judgement, Need, Observed, View
-from gpurunbook.runbook import display, keep
+from gpurunbook.plan import Approved, Judgement, Need, Observed, View
+from gpurunbook.runbook import display, keep, parameters
 from gpurunbook.runbook.observe import Observer
 from gpurunbook.runbook.redact import redact
 from gpurunbook.runbook.scraps import CLOSING, TOO_LARGE, payload, scrap
@@ -61,6 +61,14 @@ class Ledger:
     @property
     def cluster(self) -> Cluster:
         """Writes nothing. The cluster of this run."""
+        raise NotImplementedError
+
+    def moment(self) -> datetime:
+        """Writes nothing. The time to judge at: parameter `now` where it is there and set, else the clock."""
+        return parameters.moment(self.parameters) or self.clock()
+
+    def approved(self, digest: str) -> Approved:
+        """Writes nothing. The approval of a digest. Raises NotApproved where the site demands one and there is none."""
         raise NotImplementedError
 
     def enter(self, step: str) -> None:
@@ -97,7 +105,7 @@ class Ledger:
     ) -> tuple[dict[str, Observed], dict[str, str]]:
         """Copies the user's files that it reads into the run folder. What was observed, and the copies' digests."""
         files = {name: data.get("files", {}) for name, data in self.state.steps.items()}
-        observer = Observer(self.folder, self.home, lambda: self.cluster, self.clock, files)
+        observer = Observer(self.folder, self.home, lambda: self.cluster, self.moment, files, self.approved)
         seen = observer(needs)
         if follow is not None:
             seen.update(observer(follow(seen)))

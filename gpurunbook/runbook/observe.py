@@ -8,8 +8,8 @@ from pathlib import Path
 
 from gpurunbook.errors import RunbookError
 from gpurunbook.journal import digest
-from gpurunbook.plan import Document, Need, Now, Object, Observed, Pages, Problem, Recorded
-from gpurunbook.runbook import keep
+from gpurunbook.plan import Approval, Approved, Bundle, Document, Need, Now, Object, Observed, Pages, Problem, Recorded
+from gpurunbook.runbook import consumed, keep
 from gpurunbook.sources.cluster import Cluster
 
 
@@ -23,12 +23,14 @@ class Observer:
         cluster: Callable[[], Cluster],
         clock: Callable[[], datetime],
         recorded: Mapping[str, Mapping[str, str]],
+        approved: Callable[[str], Approved] | None = None,
     ) -> None:
         self._folder = folder
         self._home = home
         self._cluster = cluster
         self._clock = clock
         self._recorded = recorded
+        self._approved = approved
         self.inputs: dict[str, str] = {}
 
     def __call__(self, needs: Mapping[str, Need]) -> dict[str, Observed]:
@@ -46,6 +48,13 @@ class Observer:
                     return Observed(need, self._document(need))
                 case Recorded():
                     return Observed(need, self._recorded_file(need))
+                case Bundle():
+                    found, kept = consumed.consume(need, self._home)
+                    for name, raw in kept.items():
+                        self._keep(name, raw)
+                    return Observed(need, found)
+                case Approval() if self._approved is not None:
+                    return Observed(need, self._approved(need.digest))
         except (RunbookError, OSError) as wrong:
             code = wrong.code if isinstance(wrong, RunbookError) else "unreadable"
             text = str(wrong) if isinstance(wrong, RunbookError) else f"cannot be read: {wrong.strerror}"
@@ -60,10 +69,13 @@ class Observer:
             raw = file.read(need.limit + 1)
         if len(raw) > need.limit:
             raise OSError(27, f"{need.path} is larger than {need.limit} bytes")
-        name = f"inputs/{digest(raw)[7:19]}-{path.name}"
+        self._keep(path.name, raw)
+        return raw
+
+    def _keep(self, given: str, raw: bytes) -> None:
+        name = f"inputs/{digest(raw)[7:19]}-{given}"
         keep.kept(self._folder / name, raw)
         self.inputs[name] = digest(raw)
-        return raw
 
     def _recorded_file(self, need: Recorded) -> bytes:
         wanted = self._recorded.get(need.step, {}).get(f"after/{need.name}")

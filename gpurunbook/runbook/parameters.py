@@ -6,12 +6,14 @@ import ast
 import difflib
 import typing
 from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
 
 from gpurunbook.declared.book import Runbook
 from gpurunbook.errors import ParameterError
+from gpurunbook.supply import times
 
 INJECTED = "# Parameters"
 """First line of the cell that papermill injects (papermill/translators.py)."""
@@ -97,7 +99,25 @@ def load(book: Runbook, values: Mapping[str, Any]) -> msgspec.Struct:
                 subject=f"parameter {name!r}",
                 remedy=_meant(value, kind),
             ) from None
-    return msgspec.convert(dict(values), book.parameters, strict=True)
+    chosen: msgspec.Struct = msgspec.convert(dict(values), book.parameters, strict=True)
+    moment(chosen)
+    return chosen
+
+
+def moment(chosen: msgspec.Struct) -> datetime | None:
+    """Writes nothing. The time of parameter `now`, None where it is not set or there is none.
+
+    Raises ParameterError when it is not RFC 3339.
+    """
+    given = getattr(chosen, "now", "")
+    if not given:
+        return None
+    at = times.instant(given)
+    if at is None:
+        raise ParameterError(
+            f"is {given!r:.80}, wanted RFC 3339 with a T and a zone, 2026-01-31T12:00:00Z", subject="parameter 'now'"
+        )
+    return datetime.fromtimestamp(0, UTC) + timedelta(microseconds=at // 1000)
 
 
 def _reject_odd(value: Any) -> None:

@@ -20,7 +20,7 @@ from gpurunbook.declared.book import Runbook
 from gpurunbook.errors import Denied, Drifted, GateError, ParameterError, RunbookError
 from gpurunbook.findings import EXIT, Finding, Status, Verdict, worst
 from gpurunbook.journal import Record, State, digest
-from gpurunbook.plan import Change, Check, Progress, Wait
+from gpurunbook.plan import Approved, Change, Check, Progress, Wait
 from gpurunbook.runbook import (
     authority,
     changing,
@@ -196,6 +196,10 @@ class Run(Ledger):
         """Writes nothing. What this run has changed and not undone."""
         return changing.left_behind(self)
 
+    def approved(self, digest: str) -> Approved:
+        """Appends `authorised`, where the site demands an approval. Raises NotApproved without one."""
+        return authority.of_digest(self, self.site, digest)
+
     @property
     def site(self) -> Site:
         """Writes nothing. The site file, read once."""
@@ -289,6 +293,8 @@ class Run(Ledger):
                 subject="parameter 'expect_cluster'",
                 remedy="Leave it empty together with pod_json.",
             )
+        if parameters.moment(self.parameters):
+            reasons = (*reasons, "judged at a given time")
         self.journal.append(
             "cluster",
             {
