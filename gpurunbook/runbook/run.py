@@ -283,7 +283,7 @@ class Run(Ledger):
         reasons: tuple[str, ...] = ("captured file instead of a live cluster",)
         captured = bool(getattr(self.parameters, "pod_json", ""))
         if not captured:
-            self._expected(self.cluster.uid, before)
+            self._expected(before)
             identity = self.cluster.identify()
             cluster = {"name": name, "uid": identity.uid, "version": identity.version}
             operator, reasons = identity.operator, identity.rehearsal
@@ -307,10 +307,11 @@ class Run(Ledger):
         if not captured:
             self._permitted(operator)
 
-    def _expected(self, uid: str, before: State) -> None:
+    def _expected(self, before: State) -> None:
         """The cluster is the one that was meant; judged by its first answer, before any other call."""
         seen = before.start.get("cluster", {}).get("uid")
         expected = cluster_uid(self.site, self.parameters.expect_cluster)
+        uid = self.cluster.uid
         for wanted, why in ((expected, "expect_cluster"), (seen, "the start of this run")):
             if wanted and wanted != uid:
                 raise Drifted(
