@@ -47,6 +47,19 @@ class Document(Need):
 
 
 @dataclass(frozen=True)
+class Folder(Need):
+    """All files of one folder of the user's and below. Kept under `inputs/` of the run.
+
+    files, limit: how many files and bytes it may have in all. Observed as a mapping of path in the folder to bytes, or
+    to the Problem that hid that one file (a symbolic link, say).
+    """
+
+    path: str
+    files: int = 5_000
+    limit: int = 1 << 30
+
+
+@dataclass(frozen=True)
 class Recorded(Need):
     """The bytes of a file that an earlier step of this run recorded; its digest is checked in the journal."""
 

@@ -8,8 +8,22 @@ from pathlib import Path
 
 from gpurunbook.errors import RunbookError
 from gpurunbook.journal import digest
-from gpurunbook.plan import Approval, Approved, Bundle, Document, Need, Now, Object, Observed, Pages, Problem, Recorded
+from gpurunbook.plan import (
+    Approval,
+    Approved,
+    Bundle,
+    Document,
+    Folder,
+    Need,
+    Now,
+    Object,
+    Observed,
+    Pages,
+    Problem,
+    Recorded,
+)
 from gpurunbook.runbook import consumed, keep
+from gpurunbook.sources import files
 from gpurunbook.sources.cluster import Cluster
 
 
@@ -46,6 +60,8 @@ class Observer:
                     return Observed(need, self._clock())
                 case Document():
                     return Observed(need, self._document(need))
+                case Folder():
+                    return Observed(need, self._files(need))
                 case Recorded():
                     return Observed(need, self._recorded_file(need))
                 case Bundle():
@@ -76,6 +92,17 @@ class Observer:
         name = f"inputs/{digest(raw)[7:19]}-{given}"
         keep.kept(self._folder / name, raw)
         self.inputs[name] = digest(raw)
+
+    def _files(self, need: Folder) -> dict[str, bytes | Problem]:
+        path = next((p for p in (Path(need.path), self._home / need.path) if p.is_dir()), Path(need.path))
+        found = files.folder(str(path), need.files, need.limit)
+        sums = {name: digest(raw) for name, raw in sorted(found.items()) if isinstance(raw, bytes)}
+        place = f"inputs/{digest(repr(sums).encode())[7:19]}-{path.resolve().name}"
+        for name, raw in found.items():
+            if isinstance(raw, bytes):
+                keep.kept(self._folder / place / name, raw)
+                self.inputs[f"{place}/{name}"] = sums[name]
+        return found
 
     def _recorded_file(self, need: Recorded) -> bytes:
         wanted = self._recorded.get(need.step, {}).get(f"after/{need.name}")

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 
 from gpurunbook.errors import InputError
-from gpurunbook.plan import Document, Observed, Problem
+from gpurunbook.plan import Document, Folder, Observed, Problem
 
 
 def read(path: str, limit: int = 1 << 30) -> bytes:
@@ -27,9 +31,62 @@ def read(path: str, limit: int = 1 << 30) -> bytes:
     return data
 
 
-def observe(need: Document) -> Observed:
-    """Writes nothing. The bytes of a document, or the problem that hid them."""
+def folder(path: str, files: int, limit: int) -> dict[str, bytes | Problem]:
+    """Writes nothing. Every file of a folder and below, hidden ones too, by its path in the folder.
+
+    What is no regular file, a symbolic link among them, and what cannot be read has a Problem in its place. Raises
+    InputError (`unreadable`) for what is no folder, and when there are more than `files` files or `limit` bytes.
+    """
+    found: dict[str, bytes | Problem] = {}
+    left = limit
+    for name, full in _inside(path):
+        if len(found) >= files:
+            raise InputError(f"holds more than {files} files", subject=path, code="unreadable")
+        try:
+            found[name] = full if isinstance(full, Problem) else _regular(full, left)
+        except OSError as wrong:
+            found[name] = Problem("unreadable", f"cannot be read: {wrong.strerror}")
+        content = found[name]
+        left -= len(content) if isinstance(content, bytes) else 0
+        if left < 0:
+            raise InputError(f"holds more than {limit} bytes", subject=path, code="unreadable")
+    return found
+
+
+def _inside(top: str) -> Iterator[tuple[str, str | Problem]]:
+    """Each path below a folder with where it stands; a folder that cannot be entered is a problem."""
+    if not os.path.isdir(top):  # noqa: PTH112 (a NUL in the name is no crash here)
+        raise InputError("is not a folder", subject=top, code="unreadable")
+    refused: list[OSError] = []
+    for place, folders, names in os.walk(top, onerror=refused.append):
+        folders.sort()
+        links = [name for name in folders if Path(place, name).is_symlink()]
+        for name in sorted([*names, *links]):
+            full = str(Path(place, name))
+            # A name of other bytes than UTF-8 could stand in no JSON.
+            yield os.fsencode(os.path.relpath(full, top)).decode(errors="backslashreplace"), full
+    for wrong in refused:
+        name = os.path.relpath(str(wrong.filename), top)
+        yield name, Problem("unreadable", f"the folder cannot be read: {wrong.strerror}")
+
+
+def _regular(path: str, limit: int) -> bytes | Problem:
+    """At most `limit` + 1 bytes of a file that is no link, pipe or device."""
+    # O_NONBLOCK: opening a pipe that nobody writes to would wait for ever.
+    if Path(path).is_symlink():
+        return Problem("unreadable", "a symbolic link")
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
+    with os.fdopen(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return Problem("unreadable", "not a regular file")
+        return file.read(limit + 1)
+
+
+def observe(need: Document | Folder) -> Observed:
+    """Writes nothing. The bytes of a document or of a folder's files, or the problem that hid them."""
     try:
+        if isinstance(need, Folder):
+            return Observed(need, folder(need.path, need.files, need.limit))
         return Observed(need, read(need.path, need.limit))
     except InputError as wrong:
         return Observed(need, problem=Problem(wrong.code, wrong.message))
