@@ -1,7 +1,7 @@
 """Folders of the user's as a need: every file is seen or is a problem, and what was seen is copied and told.
 
-Covered: files below, hidden ones, links, pipes, folders that cannot be entered, names that are no UTF-8, both limits, copies under
-`inputs/`. Not covered: what the files mean (test_gate.py).
+Covered: files below, hidden ones, links, pipes, folders that cannot be entered, names that are no UTF-8, both limits,
+copies under `inputs/`. Not covered: what the files mean (test_gate.py).
 """
 
 from __future__ import annotations
