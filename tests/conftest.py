@@ -10,11 +10,21 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NoReturn
 
+import hypothesis
 import pytest
 
 from tests.envtest import controlplane as envtest
 from tests.tools import build
 from tests.tools.registry import Registry, RegistryError
+
+# How busy the machine is decides nothing, and CI tries the same inputs every time.
+hypothesis.settings.register_profile(
+    "suite",
+    deadline=None,
+    derandomize=os.environ.get("CI") == "true",
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
+hypothesis.settings.load_profile("suite")
 
 
 def absent(reason: str) -> NoReturn:
@@ -31,6 +41,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items:
             if item.get_closest_marker("envtest") and not item.get_closest_marker("xdist_group"):
                 item.add_marker(pytest.mark.xdist_group("envtest"))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Tells how many points the sweep has tried."""
+    points: dict[str, int] = {}
+    for report in (report for reports in terminalreporter.stats.values() for report in reports):
+        tried = [name for name, _ in getattr(report, "user_properties", ()) if name == "sweep point"]
+        if tried:
+            points[report.nodeid] = max(len(tried), points.get(report.nodeid, 0))
+    if points:
+        terminalreporter.write_line(f"sweep: {sum(points.values())} points")
 
 
 @pytest.fixture(scope="session")

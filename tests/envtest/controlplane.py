@@ -38,6 +38,9 @@ from tests.tools import build
 
 STAGES = Path(__file__).parent / "stages"
 REHEARSAL = "gpurunbook.io/rehearsal"
+HOLD = "envtest.gpurunbook.io/hold"
+"""Annotation that keeps a pod as it is: Pending on its node, or Terminating."""
+
 READY_SECONDS = 60.0
 COMPONENTS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok")
 
