@@ -286,7 +286,8 @@ def lost(node: Mapping[str, Any], run: str, seconds: float | None, landed: Itera
     if now.state == ANOTHER:
         remedy = "Somebody else took the node: talk to them; it is not made again."
     status = Status.FAIL if now.state == ANOTHER else Status.WARN
-    since = f"last seen whole {seconds:.0f} s ago; " if seconds else ""
+    ago = f"{seconds:.0f}" if seconds and seconds >= 1 else "less than 1"
+    since = f"last seen whole {ago} s ago; " if seconds else ""
     return _finding(_name(node), status, "cordon-lost", f"{what}; {since}{came}", remedy)
 
 

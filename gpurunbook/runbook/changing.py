@@ -132,7 +132,8 @@ def _diff(old: Any, new: Any, path: str) -> list[str]:
 
 
 def _short(value: Any) -> str:
-    return json.dumps(value, sort_keys=True)[:120]
+    text = json.dumps(value, sort_keys=True)
+    return text if len(text) <= 240 else f"{text[:239]}…"
 
 
 def _snapshots(run: Ledger, step: str, mutation: Mutation, outcome: Outcome) -> dict[str, str]:
@@ -166,16 +167,42 @@ def _told(step: str, mutation: Mutation, outcome: Outcome) -> Finding:
 
 def _table(step: str, mutations: list[Mutation], outcomes: Mapping[str, Outcome]) -> Table:
     rows = [
-        (m.name, m.verb, f"{m.target.kind} {m.target.name}", _short(m.body), outcomes[m.name].how)
+        (m.name, f"{m.verb} {m.target.kind} {m.target.name}", line, outcomes[m.name].how)
         for m in mutations
         if m.name in outcomes
+        for line in _lines(m)
     ]
     return Table(
         f"Mutations of step {step}",
-        ("name", "verb", "object", "body", "outcome"),
+        ("name", "object", "what it does", "outcome"),
         rows,
         note="none" if not rows else "",
     )
+
+
+def _lines(mutation: Mutation) -> list[str]:
+    """What a mutation does, one line for each field that it writes; the tests of a JSON patch as one line."""
+    match mutation.verb, mutation.patch:
+        case "patch", "json":
+            writes = [operation for operation in mutation.body if operation["op"] != "test"]
+            lines = [f"{o['op']} {o['path']}{_value(o)}" for o in writes]
+            tests = len(mutation.body) - len(writes)
+            return [*lines, f"only while {tests} fields are as judged"] if tests else lines
+        case "patch", _:
+            return [f"set {path} = {_short(value)}" for path, value in _leaves(mutation.body, "")]
+        case "create", _:
+            return [f"create {_short(mutation.body)}"]
+    return [mutation.verb]
+
+
+def _value(operation: Mapping[str, Any]) -> str:
+    return f" = {_short(operation['value'])}" if "value" in operation else ""
+
+
+def _leaves(value: Any, path: str) -> list[tuple[str, Any]]:
+    if not isinstance(value, Mapping) or not value:
+        return [(path, value)]
+    return [leaf for key, inner in value.items() for leaf in _leaves(inner, f"{path}/{key}")]
 
 
 def first_words(records: Sequence[Record], step: str) -> dict[str, str]:
@@ -236,5 +263,5 @@ def close_planned(run: Ledger) -> tuple[str, str]:
     for name in ("change_id", "reason"):
         needed[name] = getattr(run.parameters, name) or "…"
     return plan, "\n".join(
-        f"{name} = {json.dumps(value) if value is not True else value}" for name, value in needed.items()
+        f"{name} = {value if value is True else json.dumps(value, ensure_ascii=False)}" for name, value in needed.items()
     )

@@ -130,6 +130,31 @@ class Ledger:
         extra: Mapping[str, Any] | None = None,
     ) -> None:
         """Records and shows what was judged; unless it is good, closes the run and raises Stopped."""
+        if self.tell(step, title, findings, views=views, facts=facts, files=files, extra=extra):
+            display.state_line(self.state, self.book)
+            return
+        leading = _leading(findings)
+        verdict = Verdict.UNKNOWN if leading.status is Status.UNKNOWN else against
+        self.shut(verdict, leading.code, step, leading.message, self._next(leading.remedy))
+        raise Stopped(
+            leading.message,
+            subject=leading.subject,
+            remedy=self._next(leading.remedy),
+            code=leading.code,
+        )
+
+    def tell(
+        self,
+        step: str,
+        title: str,
+        findings: Sequence[Finding],
+        *,
+        views: Sequence[View] = (),
+        facts: Mapping[str, Any] | None = None,
+        files: Mapping[str, str] | None = None,
+        extra: Mapping[str, Any] | None = None,
+    ) -> bool:
+        """Records and shows what was judged. Whether it is good."""
         status = worst(findings)
         passed = status in (Status.PASS, Status.WARN)
         small, kept = self._facts(step, redact(dict(facts or {})))
@@ -149,18 +174,7 @@ class Ledger:
         data = self.state.steps[step]
         scrap(f"gpurunbook.step.{step}", {k: data[k] for k in ("status", "passed", "facts")}, replace=True)
         display.judged(title, Judgement(tuple(findings), tuple(views)), data)
-        if passed:
-            display.state_line(self.state, self.book)
-            return
-        leading = _leading(findings)
-        verdict = Verdict.UNKNOWN if status is Status.UNKNOWN else against
-        self.shut(verdict, leading.code, step, leading.message, self._next(leading.remedy))
-        raise Stopped(
-            leading.message,
-            subject=leading.subject,
-            remedy=self._next(leading.remedy),
-            code=leading.code,
-        )
+        return passed
 
     def _facts(self, step: str, facts: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
         """The facts as the notebook can hold them: those of a crowded node are kept in a file instead."""

@@ -11,12 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 
 import gpurunbook
-from gpurunbook.declared.book import Runbook
+from gpurunbook.declared.book import Permission, Runbook
 from gpurunbook.errors import Denied, Drifted, GateError, ParameterError, RunbookError
 from gpurunbook.findings import EXIT, Finding, Status, Verdict, worst
 from gpurunbook.journal import Record, State, digest
@@ -179,7 +179,16 @@ class Run(Ledger):
         super().judged(step, title, [*told, *findings], **more)
 
     def shut(self, verdict: Verdict, code: str, step: str, message: str, next_: str, **more: Any) -> Record:
-        """As of every run; a run that changed nothing gives its lease back, so that the next may begin."""
+        """As of every run; a run that changed nothing gives its lease back, so that the next may begin.
+
+        What was lost in the step and is not told yet is told with the step, which has not passed.
+        """
+        declared, told = self.book.step(step), self._guard.take()
+        if told and declared is not None:
+            if worst(told) in (Status.PASS, Status.WARN):
+                status = Status.UNKNOWN if verdict is Verdict.UNKNOWN else Status.FAIL
+                told.append(Finding(step, step, status, code, message, next_))
+            self.tell(step, declared.title, told)
         if not self.state.changed and lease.taken(self.journal.records):
             # What cannot be given back is named among what is left behind.
             with contextlib.suppress(RunbookError):
@@ -283,7 +292,10 @@ class Run(Ledger):
         reasons: tuple[str, ...] = ("captured file instead of a live cluster",)
         captured = bool(getattr(self.parameters, "pod_json", ""))
         if not captured:
-            self._expected(before)
+            try:
+                self._expected(before)
+            except Denied:
+                self._refuse(permissions.IDENTITY, "")
             identity = self.cluster.identify()
             cluster = {"name": name, "uid": identity.uid, "version": identity.version}
             operator, reasons = identity.operator, identity.rehearsal
@@ -324,12 +336,15 @@ class Run(Ledger):
     def _permitted(self, operator: str) -> None:
         missing = self.cluster.missing(permissions.needed(self.book, self.parameters, self.site))
         if missing:
-            raise Denied(
-                f"{operator or 'the operator'} may not: {', '.join(map(permissions.spell, missing))}",
-                subject="permissions",
-                remedy="Apply this Role, or ask for it:\n" + permissions.role(self.book.name, missing),
-                code="permission-missing",
-            )
+            self._refuse(missing, operator)
+
+    def _refuse(self, missing: Sequence[Permission], operator: str) -> NoReturn:
+        raise Denied(
+            f"{operator or 'the operator'} may not: {', '.join(map(permissions.spell, missing))}",
+            subject="permissions",
+            remedy="Apply this Role, or ask for it:\n" + permissions.role(self.book.name, missing),
+            code="permission-missing",
+        )
 
 
 def _ended(step: str, progress: Progress) -> list[Finding]:
