@@ -263,5 +263,6 @@ def close_planned(run: Ledger) -> tuple[str, str]:
     for name in ("change_id", "reason"):
         needed[name] = getattr(run.parameters, name) or "…"
     return plan, "\n".join(
-        f"{name} = {value if value is True else json.dumps(value, ensure_ascii=False)}" for name, value in needed.items()
+        f"{name} = {value if value is True else json.dumps(value, ensure_ascii=False)}"
+        for name, value in needed.items()
     )
