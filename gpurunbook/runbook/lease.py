@@ -131,22 +131,36 @@ def demand(run: Ledger, namespace: str) -> None:
 
 
 def leave(run: Ledger, door: Door, namespace: str) -> None:
-    """Deletes the Lease that this run holds, if it holds one."""
+    """Deletes the Lease that this run holds, if it holds one; notes it when one that it held is gone already."""
     wanted = target(run)
     found = _found(run, namespace, wanted) if wanted else None
     if found and _holder(found) == run.id:
         door.send(STEP, give_back(namespace, wanted, str(found["metadata"]["uid"])), words(run, STEP))
+    elif wanted and taken(run.journal.records) and not _unanswered(run.journal.records):
+        # Its deletion was answered to a kernel that died, or others deleted it: no uid is that of a lease of ours.
+        door.send(STEP, give_back(namespace, wanted, ""), words(run, STEP))
 
 
 def taken(records: Sequence[Record]) -> bool:
     """Writes nothing. Whether this run may hold a lease, by its journal."""
-    last = [r for r in records if r["event"] in {"intent", "result"} and r["data"]["step"] == STEP]
-    if not last:
+    last = _last(records)
+    if last is None:
         return False
-    event, data = last[-1]["event"], last[-1]["data"]
+    event, data = last["event"], last["data"]
     if data["name"] == "lease-back":
         return bool(event == "intent" or data["how"] == "refused")
     return bool(event == "intent" or data["how"] != "refused")
+
+
+def _unanswered(records: Sequence[Record]) -> bool:
+    """Whether it was asked for and nobody knows the answer: then it may still come."""
+    last = _last(records)
+    return last is not None and (last["event"], last["data"]["name"]) == ("intent", "lease")
+
+
+def _last(records: Sequence[Record]) -> Record | None:
+    found = [r for r in records if r["event"] in {"intent", "result"} and r["data"]["step"] == STEP]
+    return found[-1] if found else None
 
 
 def _holder(found: dict[str, Any] | None) -> str:
