@@ -262,7 +262,5 @@ def close_planned(run: Ledger) -> tuple[str, str]:
     keep.kept(run.folder / APPLY, yaml.safe_dump(given, sort_keys=False).encode())
     for name in ("change_id", "reason"):
         needed[name] = getattr(run.parameters, name) or "…"
-    return plan, "\n".join(
-        f"{name} = {value if value is True else json.dumps(value, ensure_ascii=False)}"
-        for name, value in needed.items()
-    )
+    lines = [f"{name} = {v if v is True else json.dumps(v, ensure_ascii=False)}" for name, v in needed.items()]
+    return plan, "\n".join(lines)

@@ -55,7 +55,7 @@ def seeded(folder: Path, nodes: int = 3, users: list[dict[str, Any]] | None = No
     (fixture / "cluster.yaml").write_text(cluster_text(nodes, users, **more))
     for name, documents in objects.items():
         (fixture / f"{name}.yaml").write_text(yaml.safe_dump_all(documents))
-    return start(folder / "state", fixture)
+    return start(folder / "state", fixture, idle=900)
 
 
 @dataclass
@@ -78,6 +78,14 @@ class Lab:
     @property
     def admin(self) -> Any:
         return self.server.client()
+
+    def enter(self, environment: pytest.MonkeyPatch) -> None:
+        """Makes this the home and the cluster of the runs that a test opens."""
+        environment.setenv("GPURUNBOOK_HOME", str(self.home))
+        environment.setenv("GPURUNBOOK_OUT", str(self.out))
+        environment.setenv("KUBECONFIG", str(self.server.state / "kubeconfig"))
+        for name in ("GPURUNBOOK_RUN_DIR", "GPURUNBOOK_CLUSTERS"):
+            environment.delenv(name, raising=False)
 
     def node(self) -> str:
         """A node that no other test uses, without a holder (the workloads of the fixture stand on the first)."""
@@ -143,17 +151,12 @@ class Lab:
 
 
 @contextmanager
-def lab(folder: Path, environment: pytest.MonkeyPatch, **seed: Any) -> Iterator[Lab]:
+def lab(folder: Path, **seed: Any) -> Iterator[Lab]:
     """A home in `folder` and its server, which ends with the block."""
     home = folder / "home"
     for name in ("runbooks", "parameters", "outputs"):
         (home / name).mkdir(parents=True)
     server = seeded(folder / "cluster", **seed)
-    environment.setenv("GPURUNBOOK_HOME", str(home))
-    environment.setenv("GPURUNBOOK_OUT", str(home / "outputs"))
-    environment.setenv("KUBECONFIG", str(server.state / "kubeconfig"))
-    for name in ("GPURUNBOOK_RUN_DIR", "GPURUNBOOK_CLUSTERS"):
-        environment.delenv(name, raising=False)
     try:
         yield Lab(home, server)
     finally:

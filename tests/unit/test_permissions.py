@@ -23,6 +23,8 @@ ROLES = Path(__file__).parents[2] / "runbooks" / "roles"
 
 def needed(book: str, site: Site | None = None, **values: Any) -> list[Permission]:
     runbook = declared(book)
+    if "node" in runbook.parameters.__struct_fields__:
+        values.setdefault("node", "gpu-a")
     return permissions.needed(runbook, load(runbook, values), site or Site())
 
 
@@ -77,7 +79,7 @@ def granted(rules: list[dict[str, Any]], namespace: str) -> set[Permission]:
 
 @pytest.mark.parametrize("book", names())
 def test_the_snippet_grants_what_is_missing_and_nothing_else(book: str) -> None:
-    missing = needed(book, node="gpu-a") if book == "node_cordon" else needed(book)
+    missing = needed(book)
     found: set[Permission] = set()
     for document in documents(permissions.role(book, missing)):
         namespace = document["metadata"].get("namespace", "")
@@ -109,7 +111,7 @@ def allows(rules: list[tuple[str, dict[str, Any]]], wanted: Permission) -> bool:
 def test_the_shipped_role_grants_what_is_declared_and_no_verb_more(book: str) -> None:
     shipped = documents((ROLES / f"{book}.yaml").read_text())
     rules = [(d["metadata"].get("namespace", ""), rule) for d in shipped for rule in d["rules"]]
-    wanted = needed(book, node="gpu-a") if book == "node_cordon" else needed(book)
+    wanted = needed(book)
     assert [permissions.spell(p) for p in wanted if not allows(rules, p)] == []
     given = {
         (verb, res, group, ns)
