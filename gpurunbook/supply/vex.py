@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
@@ -27,15 +28,28 @@ _PRODUCT_DIGEST = re.compile(r"@(sha256:[0-9a-f]{64})")
 
 
 @dataclass(frozen=True)
+class Product:
+    """A product. digest: that its `@id` names, or None; packages: names of its subcomponents, none for all of it."""
+
+    id: str
+    digest: str | None
+    packages: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Statement:
-    """One statement. products: the `@id` of each, with the digest that it names, or None."""
+    """One statement."""
 
     vulnerability: str
     status: str
     justification: str
     impact: str
     action: str
-    products: tuple[tuple[str, str | None], ...]
+    products: tuple[Product, ...]
+
+    def about(self, digests: Collection[str], package: str) -> bool:
+        """Writes nothing. Whether it speaks of the package in an image that has one of the digests."""
+        return any(p.digest in digests and (not p.packages or package in p.packages) for p in self.products)
 
 
 def read_vex(document: Any) -> tuple[Statement, ...]:
@@ -62,14 +76,25 @@ def _statement(found: dict[str, Any]) -> Statement:
         text(found, "justification").strip(),
         text(found, "impact_statement").strip(),
         text(found, "action_statement").strip(),
-        tuple((product, _digest(product)) for product in _products(found)),
+        tuple(_products(found)),
     )
 
 
-def _products(found: dict[str, Any]) -> list[str]:
+def _products(found: dict[str, Any]) -> list[Product]:
     # Before 0.2.0 a product was its identifier alone.
-    given = [text({"@id": item} if isinstance(item, str) else whole(item), "@id") for item in items(found, "products")]
-    return given or [""]
+    given = [{"@id": item} if isinstance(item, str) else whole(item) for item in items(found, "products")]
+    return [_product(item) for item in given or [{}]]
+
+
+def _product(item: dict[str, Any]) -> Product:
+    name = text(item, "@id")
+    return Product(name, _digest(name), tuple(_package(text(part, "@id")) for part in objects(item, "subcomponents")))
+
+
+def _package(purl: str) -> str:
+    """The name in a package URL; what is none stays as it is."""
+    path = purl.partition("#")[0].partition("?")[0]
+    return unquote(path.rpartition("/")[2].partition("@")[0]) if path.startswith("pkg:") else purl
 
 
 def _digest(product: str) -> str | None:
@@ -90,11 +115,11 @@ def judge_vex(statements: tuple[Statement, ...], subject: Subject) -> list[Findi
         if said.status == "affected" and not said.action:
             message = "affected without an action statement"
             found.append(failing("vex-unjustified", said.vulnerability, message, "Have its author say what to do."))
-        for product, digest in said.products:
-            if digest is None:
-                message = f"the product {product!r} names no digest, so it covers every release"
+        for product in said.products:
+            if product.digest is None:
+                message = f"the product {product.id!r} names no digest, so it covers every release"
                 found.append(failing("vex-unscoped", said.vulnerability, message, "Scope it to a digest."))
-            elif digest not in own:
-                message = f"the product is {digest}, wanted {subject.digest} or a child of it"
+            elif product.digest not in own:
+                message = f"the product is {product.digest}, wanted {subject.digest} or a child of it"
                 found.append(failing("subject-mismatch", said.vulnerability, message))
     return found

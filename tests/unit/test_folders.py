@@ -7,6 +7,7 @@ copies under `inputs/`. Not covered: what the files mean (test_gate.py).
 from __future__ import annotations
 
 import os
+import shutil
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -58,6 +59,8 @@ def test_a_folder_that_cannot_be_entered_is_a_problem(tmp_path: Path, monkeypatc
         monkeypatch.chdir("d" * 200)
     Path("x").touch()
     seen = files.folder(str(tmp_path), 10, 1000)
+    monkeypatch.chdir(tmp_path)
+    shutil.rmtree("d" * 200)
     assert [type(found) for found in seen.values()] == [Problem]
 
 

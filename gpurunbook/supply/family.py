@@ -1,0 +1,101 @@
+"""What belongs to one digest: an index, its manifests with their platforms, their configs.
+
+Taken from a file of relations, and from registry documents, which prove themselves: the SHA-256 of an index is its
+digest, and it names its manifests; a manifest names its config; a config names its platform.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from gpurunbook.errors import InputError
+from gpurunbook.supply.evidence import DIGEST, Subject, same_platform
+from gpurunbook.supply.members import member, objects, text
+from gpurunbook.supply.relations import Child
+
+
+class Family:
+    """Knows digests by what was added; nothing is guessed."""
+
+    def __init__(self, relations: Mapping[str, Iterable[Child]] | None = None) -> None:
+        self._children: dict[str, dict[str, str]] = defaultdict(dict)
+        self._parents: dict[str, set[str]] = defaultdict(set)
+        self._configs: dict[str, str] = {}
+        self._platforms: dict[str, str] = {}
+        self._manifests: set[str] = set()
+        for index, children in (relations or {}).items():
+            for child in children:
+                self._belongs(index, child.platform, child.digest)
+
+    def _belongs(self, index: str, platform: str, digest: str) -> None:
+        self._children[index].setdefault(platform, digest)
+        self._parents[digest].add(index)
+
+    def add(self, digest: str, document: Mapping[str, Any]) -> None:
+        """Takes a registry document whose SHA-256 is `digest`. Raises InputError (`unreadable`) for another shape."""
+        if "manifests" in document:
+            for child in self._children.pop(digest, {}).values():  # what a file of relations said counts for less
+                self._parents[child].discard(digest)
+            for entry in objects(document, "manifests"):
+                platform = platform_of(member(entry, "platform"))
+                # Attestations of BuildKit stand in the index as manifests of the platform unknown/unknown.
+                if platform != "unknown/unknown":
+                    self._belongs(digest, platform, _digest(entry))
+        elif "config" in document and "layers" in document:
+            self._manifests.add(digest)
+            self._configs[digest] = _digest(member(document, "config"))
+        elif "architecture" in document and "rootfs" in document:
+            self._platforms[digest] = platform_of(document)
+        else:
+            raise InputError("neither an index nor a manifest nor a config of an image", code="unreadable")
+
+    def children(self, digest: str) -> Mapping[str, str]:
+        """Writes nothing. Platform → manifest of an index; empty for what is not known as one."""
+        return self._children.get(digest, {})
+
+    def parents(self, digest: str) -> frozenset[str]:
+        """Writes nothing. The indexes that hold a manifest."""
+        return frozenset(self._parents.get(digest, ()))
+
+    def single(self, digest: str) -> bool:
+        """Writes nothing. Whether a digest is known to be of one platform."""
+        return digest in self._manifests or bool(self._parents.get(digest))
+
+    def platforms(self, digest: str) -> tuple[str, ...]:
+        """Writes nothing. The platforms that a digest is known to be for, sorted; empty when not all are known."""
+        if children := self._children.get(digest):
+            return tuple(sorted(children)) if all(children) else ()
+        own = self._platforms.get(self._configs.get(digest, ""), "")
+        named = {p for index in self.parents(digest) for p, d in self._children[index].items() if d == digest and p}
+        return (own,) if own else tuple(sorted(named))
+
+    def subject(self, digest: str, platform: str) -> Subject:
+        """Writes nothing. The image that evidence must be about, with all that is known of it."""
+        children = self.children(digest)
+        manifests = {p: d for p, d in children.items() if same_platform(p, platform)} or {platform: digest}
+        configs = {p: self._configs[d] for p, d in manifests.items() if d in self._configs}
+        return Subject(digest, platform, children, configs)
+
+    def related(self, digest: str) -> set[str]:
+        """Writes nothing. Every digest by which a file can name the image: itself, its manifests, their configs."""
+        manifests = {digest, *self.children(digest).values()}
+        return manifests | {self._configs[d] for d in manifests if d in self._configs}
+
+    def known(self, digest: str) -> set[str]:
+        """Writes nothing. As `related`, and the indexes that hold it."""
+        return self.related(digest) | self.parents(digest)
+
+
+def platform_of(holder: Mapping[str, Any]) -> str:
+    """Writes nothing. `os/architecture[/variant]`, "" where none is named."""
+    parts = [text(holder, name) for name in ("os", "architecture", "variant")]
+    return "/".join(parts).rstrip("/") if any(parts) else ""
+
+
+def _digest(entry: Mapping[str, Any]) -> str:
+    found = text(entry, "digest")
+    if not DIGEST.fullmatch(found):
+        raise InputError(f"digest is {found[:80]!r}, wanted sha256: and 64 hexadecimal digits", code="unreadable")
+    return found
