@@ -74,7 +74,9 @@ def test_a_chain_cut_at_its_end_is_whole_and_has_another_head(tmp_path):
     assert parse(b"".join(raw[:2]))[-1]["hash"] != made.head
 
 
-@pytest.mark.parametrize("bad", [b"[]", b"1", b"{}", b'{"a":1,"a":2}', b"\xff\xfe", b"[" * 5000, b'{"seq":NaN}', b"", NAN])
+@pytest.mark.parametrize(
+    "bad", [b"[]", b"1", b"{}", b'{"a":1,"a":2}', b"\xff\xfe", b"[" * 5000, b'{"seq":NaN}', b"", NAN]
+)
 def test_what_is_no_record_is_refused(bad):
     with pytest.raises(JournalError, match="line 1"):
         parse(bad + b"\n")
