@@ -96,10 +96,10 @@ class Chain:
         state = replay(read(dry.run_dir / engine.JOURNAL))
         assert state.closing is not None
         plan = str(state.closing["data"]["plan"])
-        self._approve(one, dry.run_dir, plan, values)
+        approved = self._approve(one, dry.run_dir, plan, values)
         for deed in one.expected.meanwhile:
             self._administer(deed)
-        full = {"plan": plan, "expect_cluster": state.start["cluster"]["uid"], **values}
+        full = {"plan": plan, "expect_cluster": state.start["cluster"]["uid"], **approved, **values}
         if not one.expected.again:
             return self._run(one, "", full, one.expected)
         # What was sent is counted at the end, over both times: nothing may be done twice.
@@ -137,10 +137,15 @@ class Chain:
         self.links.append(Link(what, outcome, told, f"{what}: {trouble}" if what and trouble else trouble))
         return not missed and not trouble
 
-    def _approve(self, one: Scenario, folder: Path, plan: str, values: Mapping[str, Any]) -> None:
+    def _approve(self, one: Scenario, folder: Path, plan: str, values: Mapping[str, Any]) -> dict[str, str]:
+        """The parameter that names the approval: equal plans of other scenarios have approvals of their own."""
         site, wanted = load(self._home, str(values.get("site", ""))), one.expected.approve
-        if one.runbook not in site.approval or wanted.by == NOBODY:
-            return
+        if one.runbook not in site.approval:
+            return {}
+        path = folder / approval.NAME
+        named = {"approval": str(path.relative_to(self._home) if path.is_relative_to(self._home) else path)}
+        if wanted.by == NOBODY:
+            return named
         hours = -1 if wanted.expired else 1
         approval.approve(
             folder,
@@ -149,6 +154,7 @@ class Chain:
             plan=_OTHER_PLAN if wanted.other_plan else plan,
             key=throwaway.key(self._home, site, wanted.by),
         )
+        return named
 
 
 def _against(requests: list[dict[str, Any]], *, applied: bool) -> list[str]:

@@ -1,7 +1,8 @@
 """What scenarios must come to.
 
-Covered: the file's form, files and expectations that do not pair, the words of a run from its journal, and every
-difference that the comparison tells. Not covered: running them (tests/notebooks/test_engine_batch.py).
+Covered: the file's form, files and expectations that do not pair, chains that cannot be, the words of a run from its
+journal, and every difference that the comparison tells. Not covered: running them (tests/notebooks/test_engine_batch.py
+and test_chains.py).
 """
 
 from __future__ import annotations
@@ -10,12 +11,13 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from gpurunbook.errors import InputError
 from gpurunbook.findings import Verdict
 from gpurunbook.journal import Journal
-from gpurunbook.runbook.expectation import Expectation, Seen, differences, scenarios, seen
+from gpurunbook.runbook.expectation import Approve, Expectation, Seen, differences, scenarios, seen
 
 GOOD = "main: one\none: {verdict: pass, code: all-steps-passed, cluster: true}\n"
 
@@ -71,6 +73,67 @@ def test_a_file_that_does_not_hold_is_refused(tmp_path: Path, expect: str, names
         scenarios(home(tmp_path, expect, *names), "book")
 
 
+def chained(tmp_path: Path, expect: str, **files: str) -> Path:
+    made = home(tmp_path, f"main: one\n{expect}", *files)
+    for name, text in files.items():
+        (made / "parameters" / "book" / f"{name}.yaml").write_text(text)
+    return made
+
+
+LINE = "{verdict: pass, code: c, cluster: false"
+
+
+def test_a_scenario_knows_what_is_run_before_it_and_before_that(tmp_path: Path) -> None:
+    expect = f"one: {LINE}}}\ntwo: {LINE}, after: one}}\nthree: {LINE}, after: two, again: true}}\n"
+    found = {s.name: s for s in scenarios(chained(tmp_path, expect, one="", two="", three="apply: true\n"), "book")}
+    assert found["one"].after is None
+    three = found["three"]
+    assert three.after is not None
+    assert three.after.after == found["one"]
+    assert found["two"] == three.after
+
+
+def test_what_is_done_around_a_run_stands_in_the_expectation(tmp_path: Path) -> None:
+    expect = (
+        f"one: {LINE}, mutations: null, warns: [a], approve: {{by: lead, expired: true}}, "
+        "meanwhile: [{path: /api/v1/nodes/n, merge: {spec: {}}}, {path: /api/v1/nodes, create: {kind: Node}}]}\n"
+    )
+    (one,) = scenarios(chained(tmp_path, expect, one="apply: true\n"), "book")
+    assert one.expected.approve == Approve(by="lead", expired=True)
+    assert [(deed.path, deed.merge, deed.create) for deed in one.expected.meanwhile] == [
+        ("/api/v1/nodes/n", {"spec": {}}, None),
+        ("/api/v1/nodes", None, {"kind": "Node"}),
+    ]
+    assert (one.expected.mutations, one.expected.warns) == (None, ("a",))
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ("after: three", "no scenario 'three'"),
+        ("after: one", "'one' comes before itself"),
+        ("after: two", "'two' comes before itself|'one' comes before itself"),
+        ("after: other", "'other' is of cluster 'b', this one of 'a'"),
+        ("again: true", "again: goes with an apply"),
+        ("approve: {by: nobody}", "approve: goes with an apply"),
+        ("meanwhile: [{path: /x, merge: {}}]", "meanwhile: goes with an apply"),
+        ("meanwhile: [{path: /x}]", "needs one of merge and create"),
+        ("meanwhile: [{path: /x, merge: {}, create: {}}]", "needs one of merge and create"),
+        ("meanwhile: [{path: /x, delete: true}]", "unknown field `delete`"),
+        ("approve: {by: nobody, expires: past}", "unknown field `expires`"),
+        ("approve: {expired: 1}", "Expected `bool`"),
+        ("again: once", "Expected `bool`"),
+        ("after: [one]", "Expected `str`"),
+        ("warns: code", "Expected `array"),
+    ],
+)
+def test_a_chain_that_cannot_be_is_refused(tmp_path: Path, more: str, says: str) -> None:
+    expect = f"one: {LINE}, {more}}}\ntwo: {LINE}, after: one}}\nother: {LINE}}}\n"
+    files = {"one": "cluster: a\n", "two": "cluster: a\n", "other": "cluster: b\n"}
+    with pytest.raises(InputError, match=says):
+        scenarios(chained(tmp_path, expect, **files), "book")
+
+
 def test_a_runbook_without_expectations_is_refused(tmp_path: Path) -> None:
     (tmp_path / "parameters" / "book").mkdir(parents=True)
     with pytest.raises(InputError, match=r"no expect\.yaml"):
@@ -94,6 +157,19 @@ def test_a_run_that_died_or_is_open_is_unknown(tmp_path: Path) -> None:
     written.append("died", {"reason": "killed", "step": "audit"})
     assert seen(written.records) == Seen(Verdict.UNKNOWN, "died", "audit", 0, ())
     assert seen([]).verdict is Verdict.UNKNOWN
+
+
+def test_warnings_are_those_of_the_last_judgement_of_each_step(tmp_path: Path) -> None:
+    written = journal(tmp_path)
+
+    def judged(step: str, *findings: tuple[str, str]) -> None:
+        told = [{"status": status, "code": code} for status, code in findings]
+        written.append("judged", {"step": step, "passed": True, "findings": told})
+
+    judged("a", ("warn", "gone-since"))
+    judged("a", ("pass", "fine"), ("warn", "late"), ("warn", "late"))
+    judged("b", ("fail", "bad"), ("warn", "early"))
+    assert seen(written.records).warns == ("early", "late")
 
 
 EXPECTED = Expectation(
@@ -126,6 +202,19 @@ def test_a_run_as_expected_has_no_difference() -> None:
 )
 def test_each_difference_says_what_was_expected_and_what_was_seen(found: Seen, line: str) -> None:
     assert differences(EXPECTED, found) == [line]
+
+
+def test_warnings_are_compared_as_a_whole_and_only_where_they_are_given() -> None:
+    found = replace(FOUND, warns=("a", "b"))
+    assert differences(EXPECTED, found) == []
+    for wanted in ((), ("a",), ("a", "b", "c")):
+        (line,) = differences(msgspec.structs.replace(EXPECTED, warns=wanted), found)
+        assert line == f"warns: expected {list(wanted)!r}, seen ['a', 'b']"
+    assert differences(msgspec.structs.replace(EXPECTED, warns=("b", "a")), found) == []
+
+
+def test_a_number_of_mutations_that_nobody_can_tell_is_not_compared() -> None:
+    assert differences(msgspec.structs.replace(EXPECTED, mutations=None), replace(FOUND, mutations=17)) == []
 
 
 def test_nothing_may_be_sent_or_left_unless_it_is_expected() -> None:
