@@ -350,7 +350,7 @@ class Run(Ledger):
 def _ended(step: str, progress: Progress) -> list[Finding]:
     """The findings of a wait that is over; one that failed never passes."""
     findings = list(progress.findings)
-    if progress.state == "failed" and worst(findings) in (Status.PASS, Status.WARN):
+    if progress.state == "failed" and all(f.status in (Status.PASS, Status.WARN) for f in findings):
         text = "; ".join(progress.missing) or "no reason was given"
         findings.append(Finding(step, step, Status.FAIL, "wait-failed", f"what was waited for cannot come: {text}"))
     return findings

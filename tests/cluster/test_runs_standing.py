@@ -1,0 +1,608 @@
+"""What must stand while a run works: its lease, and the cordon that other hands take away.
+
+Covered: leases held, taken over, lost, given back; a cordon lost between cells and in a wait, each mark alone and all
+together, pods and holders that came meanwhile, a manager that is busy, somebody who fights, another who took the node,
+a node that joins again, clocks that jump; old notebooks of closed runs. Not covered: crashes (test_runs_resume.py).
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+import runs
+from runs import Lab, closing, eventually, finish, marks, owner, records, step, verdict
+
+from gpurunbook import errors
+from gpurunbook.findings import Finding, Status
+from gpurunbook.nodes.cordon import ANNOTATION, TAINT
+from gpurunbook.plan import Object, Progress, Seen, Wait
+from gpurunbook.runbook import guard
+from gpurunbook.runbook.run import Run
+
+WHOLE, NONE = (True, True, True), (False, False, False)
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    with runs.lab(tmp_path_factory.mktemp("standing"), nodes=60) as made:
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def _entered(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    lab.enter(monkeypatch)
+    yield
+    lab.disarm()
+
+
+def marked(lab: Lab, node: str, **values: Any) -> Run:
+    """An apply that has made its cordon and goes on."""
+    run = lab.cordon(node, **lab.planned(node, **values))
+    finish(run, until="mark")
+    return run
+
+
+def told(run: Run) -> list[dict[str, Any]]:
+    """What the run told of lost cordons, in its journal."""
+    return [r["data"] for r in records(run) if r["event"] == "lost"]
+
+
+def findings(run: Run, name: str) -> list[dict[str, str]]:
+    return list(runs.state(run).steps[name]["findings"])
+
+
+def taints(lab: Lab, node: str, *, without: str = "") -> list[dict[str, Any]] | None:
+    found = [t for t in lab.seen(node)["spec"].get("taints") or [] if t["key"] != without]
+    return found or None
+
+
+def lose(lab: Lab, node: str, what: str) -> None:
+    """Other hands take marks away."""
+    bare = taints(lab, node, without=TAINT)
+    lab.change(
+        node,
+        {
+            "cordon": {"spec": {"unschedulable": None}},
+            "uncordon": {"spec": {"unschedulable": False}},  # as kubectl and the driver manager send it
+            "taint": {"spec": {"taints": bare}},
+            "both": {"spec": {"unschedulable": None, "taints": bare}},
+            "all": {"spec": {"unschedulable": None, "taints": bare}, "metadata": {"annotations": {ANNOTATION: None}}},
+        }[what],
+    )
+
+
+# -- leases ----------------------------------------------------------------------------------------------------------
+
+
+def blocked(lab: Lab, run: Run, code: str) -> None:
+    finish(run, until="hands")
+    before = lab.seen(run.parameters.node)
+    with pytest.raises(errors.GateError) as refused:
+        step(run, "mark")
+    assert refused.value.code == code
+    assert verdict(run) == ("blocked", code)
+    assert closing(run)["left_behind"] == []
+    assert lab.seen(run.parameters.node) == before
+
+
+def test_a_second_run_on_the_node_is_kept_out_and_steals_nothing(lab: Lab) -> None:
+    node = lab.node()
+    values = lab.planned(node)
+    first = lab.cordon(node, **values)
+    finish(first, until="hands")
+    second = lab.cordon(node, **values)  # a second tab applies the same plan
+    finish(second, until="hands")
+    step(first, "mark")
+    held = lab.lease(node)
+    with pytest.raises(errors.GateError, match=f"run {first.id} holds it since 20") as refused:
+        step(second, "mark")
+    assert refused.value.code == "lease-held"
+    assert "take_over" in refused.value.remedy
+    assert lab.lease(node) == held
+    for name in ("settled", "close"):
+        step(first, name)
+    assert verdict(first) == ("pass", "all-steps-passed")
+    # and afterwards the node is not this run's to cordon
+    with pytest.raises(errors.GateError):
+        step(second, "mark")
+    assert owner(lab.seen(node)) == first.id
+    assert lab.lease(node) is None
+
+
+@pytest.mark.parametrize("named", ["", "another-run"])
+def test_a_lease_is_taken_over_from_no_other_run_than_the_one_that_is_named(lab: Lab, named: str) -> None:
+    node = lab.node()
+    dead = marked(lab, node)
+    held = lab.lease(node)
+    blocked(lab, lab.cordon(node, **lab.planned(node, action="adopt", take_over=named)), "lease-held")
+    assert lab.lease(node) == held
+    assert owner(lab.seen(node)) == dead.id
+
+
+def test_the_lease_of_a_named_run_is_taken_over_and_given_back(lab: Lab) -> None:
+    node = lab.node()
+    dead = marked(lab, node)
+    values = lab.planned(node, action="adopt", take_over=dead.id)
+    run = lab.cordon(node, **values)
+    finish(run, until="mark")
+    lease = lab.lease(node)
+    assert lease is not None
+    assert lease["spec"]["holderIdentity"] == run.id
+    assert lease["metadata"]["annotations"]["gpurunbook.io/taken-from"] == dead.id
+    for name in ("settled", "close"):
+        step(run, name)
+    assert (lab.lease(node), owner(lab.seen(node))) == (None, run.id)
+    # The run that was taken for dead does nothing more to the node.
+    before = lab.seen(node)
+    with pytest.raises(errors.GateError):
+        step(dead, "settled")
+    assert lab.seen(node) == before
+
+
+def test_a_lease_is_kept_after_a_failure_and_found_again_by_the_same_run(lab: Lab) -> None:
+    node = lab.node()
+    run = marked(lab, node)
+    lab.change(node, {"metadata": {"annotations": {ANNOTATION: "{"}}})
+    with pytest.raises(errors.GateError):
+        step(run, "settled")
+    assert verdict(run)[0] == "failed"
+    lease = lab.lease(node)
+    assert lease is not None
+    assert lease["spec"]["holderIdentity"] == run.id
+    left = closing(run)["left_behind"]
+    assert [line.split(":")[0] for line in left] == [f"Lease gpurunbook-node-{node}", f"Node {node}"]
+    assert f"`gpurunbook abort {run.id}` undoes it" in left[0]
+    assert f"--run-id {run.id}" in closing(run)["next"]
+
+
+def test_a_lease_namespace_that_is_not_there_is_named(lab: Lab) -> None:
+    (lab.home / "parameters" / "nowhere.yaml").write_text("lease_namespace: nowhere\n")
+    node = lab.node()
+    blocked(lab, lab.cordon(node, **lab.planned(node, site="parameters/nowhere.yaml")), "lease-namespace-missing")
+
+
+@pytest.mark.parametrize("action", [{"reset": "after"}, {"reset": "before"}, {"status": 500}, {"garble": True}])
+@pytest.mark.parametrize("method", ["POST", "DELETE"])
+def test_an_answer_about_the_lease_that_is_lost_is_settled(lab: Lab, method: str, action: dict[str, Any]) -> None:
+    node = lab.node()
+    run = lab.cordon(node, **lab.planned(node))
+    finish(run, until="hands")
+    lab.arm({"method": method, "path": f"{runs.LEASES}.*"}, action)
+    with lab.requests() as seen:
+        for name in ("mark", "settled", "close"):
+            step(run, name)
+    assert verdict(run) == ("pass", "all-steps-passed")
+    assert [m for m, path in runs.changed(seen) if "leases" in path] == ["POST", "DELETE"]
+    assert lab.lease(node) is None
+
+
+def test_a_lease_that_cannot_be_given_back_does_not_close_well(lab: Lab) -> None:
+    node = lab.node()
+    run = marked(lab, node)
+    step(run, "settled")
+    lab.arm({"method": "DELETE"}, {"status": 403}, times=0)
+    with pytest.raises(errors.Denied):
+        step(run, "close")
+    assert verdict(run) == ("failed", "forbidden")
+    assert any("Lease" in line for line in closing(run)["left_behind"])
+    lab.disarm()
+    step(run, "close")
+    assert verdict(run) == ("pass", "all-steps-passed")
+    assert not any("Lease" in line for line in closing(run)["left_behind"])
+
+
+# -- between cells ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("what", ["cordon", "uncordon", "taint", "both", "all"])
+@pytest.mark.parametrize("at", ["settled", "close"])
+def test_what_is_lost_between_cells_is_made_again_at_the_next(lab: Lab, what: str, at: str) -> None:
+    node = lab.node()
+    run = marked(lab, node)
+    first = lab.seen(node)["metadata"]["annotations"][ANNOTATION]
+    if at == "close":
+        step(run, "settled")
+    lose(lab, node, what)
+    with lab.requests() as seen:
+        step(run, at)
+    assert marks(lab.seen(node)) == WHOLE
+    assert [c for c in runs.changed(seen) if "nodes" in c[1]] == [("PATCH", f"/api/v1/nodes/{node}")]
+    assert lab.seen(node)["metadata"]["annotations"][ANNOTATION] == first  # the owner is written as it was
+    assert [f["code"] for record in told(run) for f in record["findings"]] == ["cordon-lost"]
+    if at == "settled":
+        assert {"cordon-lost": "warn", "no-holders": "pass"}.items() <= {
+            f["code"]: f["status"] for f in findings(run, "settled")
+        }.items()
+        step(run, "close")
+    else:
+        assert "no pod came to the node" in closing(run)["message"]
+    assert verdict(run) == ("pass", "all-steps-passed")
+    assert len(closing(run)["left_behind"]) == 1
+
+
+def test_a_cordon_that_stands_is_left_alone(lab: Lab) -> None:
+    node = lab.node()
+    run = marked(lab, node)
+    before = lab.seen(node)
+    step(run, "settled")
+    step(run, "mark")
+    step(run, "settled")
+    assert lab.seen(node) == before
+    assert told(run) == []
+
+
+def test_a_lost_cordon_is_told_with_the_time_at_which_it_stood_and_what_landed(lab: Lab) -> None:
+    node = lab.node()
+    run = marked(lab, node)
+    step(run, "settled")
+    lose(lab, node, "cordon")
+    lab.land(node, f"landed-{node}")
+    step(run, "settled")
+    (record,) = told(run)
+    result = next(r["time"] for r in records(run) if r["event"] == "result" and r["data"]["name"] == "cordon")
+    assert result < record["stood"] < record["missed"]
+    assert f"1 pods came to the node: default/landed-{node}" in record["findings"][0]["message"]
+    assert "last seen whole" in record["findings"][0]["message"]
+
+
+def test_after_a_kernel_restart_it_stood_when_the_journal_last_proves_it(lab: Lab) -> None:
+    node = lab.node()
+    values = lab.planned(node)
+    run = lab.cordon(node, **values)
+    finish(run, until="mark")
+    result = next(r["time"] for r in records(run) if r["event"] == "result" and r["data"]["name"] == "cordon")
+    lose(lab, node, "cordon")
+    later = lab.cordon(node, **values, run_id=run.id)
+    step(later, "settled")
+    (record,) = told(run)
+    assert record["stood"] == result
+    assert f"stood at {result}" in record["findings"][0]["message"]
+    assert "no pod came" in record["findings"][0]["message"]
+    assert marks(lab.seen(node)) == WHOLE
+
+
+def test_a_holder_that_came_meanwhile_fails_the_run_with_the_node_cordoned_again(lab: Lab) -> None:
+    node = lab.node()
+    run = marked(lab, node)
+    lose(lab, node, "both")
+    lab.holder(node)
+    with pytest.raises(errors.GateError, match="found when cordon-lost of Node/") as refused:
+        step(run, "settled")
+    assert refused.value.code == "gpu-held"
+    assert verdict(run) == ("failed", "gpu-held")
+    assert marks(lab.seen(node)) == WHOLE
+    lab.admin.call("DELETE", f"/api/v1/namespaces/default/pods/trainer-{node}", None, gracePeriodSeconds=0)
+    for name in ("settled", "close"):
+        step(run, name)
+    assert verdict(run) == ("pass", "all-steps-passed")
+
+
+def test_a_holder_that_may_stay_is_told_and_stays(lab: Lab) -> None:
+    node = lab.node()
+    run = marked(lab, node, holders="may-stay")
+    lose(lab, node, "both")
+    lab.holder(node)
+    step(run, "settled")
+    assert {"cordon-lost", "gpu-held"} <= {f["code"] for f in findings(run, "settled") if f["status"] == "warn"}
+
+
+@pytest.mark.parametrize(
+    "annotation", ["{", '{"run":"r9"}', None], ids=["garbled", "another run's", "a person's cordon"]
+)
+def test_a_node_that_somebody_else_took_is_left_to_him(lab: Lab, annotation: str | None) -> None:
+    node = lab.node()
+    run = marked(lab, node)
+    lab.change(node, {"metadata": {"annotations": {ANNOTATION: annotation}}})
+    before = lab.seen(node)
+    for name in ("settled", "mark"):
+        with pytest.raises(errors.GateError, match="Node/"):
+            step(run, name)
+        assert verdict(run)[0] == "failed"
+    assert lab.seen(node) == before
+
+
+def test_without_its_lease_a_run_makes_nothing_again(lab: Lab) -> None:
+    node = lab.node()
+    run = marked(lab, node)
+    lab.admin.call("DELETE", f"{runs.LEASES}/gpurunbook-node-{node}")
+    lose(lab, node, "all")
+    with pytest.raises(errors.GateError) as refused:
+        step(run, "settled")
+    assert refused.value.code == "lease-lost"
+    assert marks(lab.seen(node)) == NONE
+
+
+def test_an_old_notebook_does_not_cordon_a_node_that_another_run_released(lab: Lab) -> None:
+    node = lab.node()
+    old = lab.applied(node)
+    lab.applied(node, action="release")
+    before = lab.seen(node)
+    with lab.requests() as seen:
+        step(old, "close")  # shows the end again
+        assert verdict(old) == ("pass", "all-steps-passed")
+        for name in ("whose", "settled", "mark", "close"):
+            with pytest.raises(errors.GateError) as refused:
+                step(old, name)
+            assert refused.value.code == "lease-lost"
+    assert runs.changed(seen) == []
+    assert lab.seen(node) == before
+    assert verdict(old)[0] == "failed"
+
+
+def test_a_change_that_somebody_undid_is_not_done_again(lab: Lab) -> None:
+    node = lab.node()
+    lab.applied(node)
+    run = lab.cordon(node, **lab.planned(node, action="release"))
+    finish(run, until="mark")
+    lab.change(node, {"spec": {"unschedulable": True}})
+    with pytest.raises(errors.Drifted) as refused:
+        step(run, "mark")
+    assert refused.value.code == "undone"
+    assert lab.seen(node)["spec"]["unschedulable"] is True
+
+
+def test_a_node_that_joined_again_is_cordoned_again(lab: Lab) -> None:
+    node = lab.node()
+    run = marked(lab, node)
+    found = lab.seen(node)
+    lab.admin.call("DELETE", f"/api/v1/nodes/{node}")
+    body = {"metadata": {"name": node, "labels": found["metadata"]["labels"]}, "status": found["status"]}
+    lab.admin.call("POST", "/api/v1/nodes", body)
+    for name in ("settled", "close"):
+        step(run, name)
+    assert marks(lab.seen(node)) == WHOLE
+    assert lab.seen(node)["metadata"]["uid"] != found["metadata"]["uid"]
+    assert len(told(run)) == 1
+
+
+def test_a_wall_clock_that_jumps_makes_no_cordon_lost_and_no_pod_landed(lab: Lab) -> None:
+    node = lab.node()
+    lab.land(node, f"old-{node}")
+    run = marked(lab, node)
+    step(run, "settled")
+    jumps = itertools.cycle([timedelta(days=4000), timedelta(days=-4000)])
+    run.clock = lambda: datetime.now(UTC) + next(jumps)
+    step(run, "settled")
+    assert told(run) == []
+    lose(lab, node, "cordon")
+    step(run, "settled")
+    (record,) = told(run)
+    assert "no pod came to the node" in record["findings"][0]["message"]
+    ago = record["findings"][0]["message"].split("last seen whole ")[1].split(" s ago")[0]
+    assert float(ago.removeprefix("less than ")) < 60
+
+
+def test_a_dry_run_looks_after_nothing(lab: Lab) -> None:
+    node = lab.node()
+    run = lab.cordon(node)
+    finish(run, until="mark")
+    lab.change(node, {"spec": {"taints": [{"key": "x", "effect": "NoSchedule"}]}})
+    with lab.requests() as seen:
+        for name in ("settled", "close"):
+            step(run, name)
+    assert verdict(run) == ("planned", "planned")
+    assert runs.changed(seen) == []
+
+
+# -- a manager that is busy ------------------------------------------------------------------------------------------
+
+PAUSED = "nvidia.com/gpu.deploy.device-plugin"
+
+
+@pytest.mark.parametrize("what", ["cordon", "taint"])
+def test_a_busy_manager_is_waited_for_and_no_run_closes_well_meanwhile(lab: Lab, what: str) -> None:
+    node = lab.node()
+    run = marked(lab, node)
+    lab.change(node, {"metadata": {"labels": {PAUSED: "true_paused-for-driver-upgrade"}}})
+    lose(lab, node, what)
+    before = lab.seen(node)
+    custom(run, lambda _: Progress("done", (), OVER))  # a wait that needs nothing of the cordon
+    with pytest.raises(errors.GateError, match="Node/") as refused:
+        step(run, "close")
+    assert "when it has settled" in refused.value.remedy
+    assert verdict(run) == ("failed", "cordon-lost")
+    assert lab.seen(node) == before
+    assert len(told(run)) == 1  # told once, not at each look
+    lab.change(node, {"metadata": {"labels": {PAUSED: "true"}}})
+    step(run, "close")
+    assert verdict(run) == ("pass", "all-steps-passed")
+    assert marks(lab.seen(node)) == WHOLE
+
+
+@pytest.mark.parametrize("what", ["both", "all"])
+def test_with_no_guard_left_a_busy_manager_is_not_waited_for(lab: Lab, what: str) -> None:
+    node = lab.node()
+    run = marked(lab, node)
+    lab.change(node, {"metadata": {"labels": {PAUSED: "paused-for-cc-mode-change"}}})
+    lose(lab, node, what)
+    for name in ("settled", "close"):
+        step(run, name)
+    assert marks(lab.seen(node)) == WHOLE
+    assert verdict(run) == ("pass", "all-steps-passed")
+
+
+# -- in a wait -------------------------------------------------------------------------------------------------------
+
+
+def custom(run: Run, progress: Callable[[Seen], Progress], seconds: float = 20.0) -> None:
+    """The waiting cell with another wait in it."""
+    node = Object(f"/api/v1/nodes/{run.parameters.node}")
+    run.wait("settled", Wait("something long", {"node": node}, progress, seconds))
+
+
+OVER = (Finding("c", "s", Status.PASS, "over", "it is over"),)
+
+
+def good(seen: Seen) -> Progress:
+    """Done when somebody has put the label on the node."""
+    found = seen["node"].value
+    if found and "over" in found["metadata"]["labels"]:
+        return Progress("done", (), OVER)
+    return Progress("waiting", ("the label over",))
+
+
+@contextmanager
+def meanwhile(deed: Callable[[], None]) -> Iterator[None]:
+    """Another hand in a thread; what goes wrong there fails the test."""
+    wrong: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            deed()
+        except BaseException as error:
+            wrong.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join(20)
+        assert wrong == []
+
+
+@pytest.mark.parametrize("what", ["uncordon", "taint", "both", "all"])
+def test_what_is_lost_in_a_wait_is_made_again_within_a_second(lab: Lab, what: str) -> None:
+    node = lab.node()
+    run = marked(lab, node)
+    took: list[float] = []
+
+    def deed() -> None:
+        time.sleep(0.4)
+        for _ in range(2):
+            begin = time.monotonic()
+            lose(lab, node, what)
+            eventually(lambda: marks(lab.seen(node)) == WHOLE)
+            took.append(time.monotonic() - begin)
+        lab.change(node, {"metadata": {"labels": {"over": ""}}})
+
+    with meanwhile(deed):
+        custom(run, good)
+    assert min(took) < 1.0
+    assert max(took) < 5.0  # on a machine that does much else
+    assert len(told(run)) == 2
+    step(run, "close")
+    assert verdict(run) == ("pass", "all-steps-passed")
+    assert [f["code"] for f in findings(run, "settled")].count("cordon-lost") == 2
+
+
+def test_a_pod_that_lands_in_a_wait_is_named_and_a_holder_ends_it(lab: Lab) -> None:
+    node = lab.node()
+    run = marked(lab, node)
+
+    def deed() -> None:
+        time.sleep(0.4)
+        lab.land(node, f"landed-{node}")  # it tolerates everything; the cordon is lost just after
+        lab.holder(node)
+        lose(lab, node, "uncordon")
+
+    with meanwhile(deed), pytest.raises(errors.GateError) as refused:
+        custom(run, good)
+    assert refused.value.code == "gpu-held"
+    assert marks(lab.seen(node)) == WHOLE
+    assert verdict(run) == ("failed", "gpu-held")
+
+
+def test_one_loss_is_told_once_however_often_the_watch_repeats_it(lab: Lab) -> None:
+    node = lab.node()
+    run = marked(lab, node)
+
+    def deed() -> None:
+        time.sleep(0.4)
+        lose(lab, node, "uncordon")
+        eventually(lambda: marks(lab.seen(node)) == WHOLE)
+        for n in range(5):
+            lab.change(node, {"metadata": {"labels": {"beat": str(n)}}})
+        lab.change(node, {"metadata": {"labels": {"over": ""}}})
+
+    with lab.requests() as seen, meanwhile(deed):
+        custom(run, good)
+    assert len(told(run)) == 1
+    assert len([c for c in runs.changed(seen) if "nodes" in c[1]]) == 1
+
+
+def test_somebody_who_fights_is_fought_a_bounded_number_of_times_and_the_node_stays_cordoned(lab: Lab) -> None:
+    node = lab.node()
+    run = marked(lab, node)
+    ending = threading.Event()
+
+    def deed() -> None:
+        while not ending.is_set():
+            if lab.seen(node)["spec"].get("unschedulable") is True and len(told(run)) < guard.AGAIN:
+                lose(lab, node, "uncordon")
+            time.sleep(0.01)
+
+    with meanwhile(deed):
+        with pytest.raises(errors.GateError) as refused:
+            custom(run, good)
+        ending.set()
+    assert refused.value.code == "lost-again"
+    assert verdict(run) == ("failed", "lost-again")
+    assert len(told(run)) == guard.AGAIN
+    assert marks(lab.seen(node)) == WHOLE
+
+
+def test_a_node_that_is_gone_in_a_wait_is_cordoned_when_it_joins_again(lab: Lab) -> None:
+    node = lab.node()
+    run = marked(lab, node)
+    found = lab.seen(node)
+
+    def deed() -> None:
+        time.sleep(0.3)
+        lab.admin.call("DELETE", f"/api/v1/nodes/{node}")
+        time.sleep(0.7)
+        body = {"metadata": {"name": node, "labels": found["metadata"]["labels"]}, "status": found["status"]}
+        lab.admin.call("POST", "/api/v1/nodes", body)
+        eventually(lambda: marks(lab.seen(node)) == WHOLE)
+        lab.change(node, {"metadata": {"labels": {"over": ""}}})
+
+    with meanwhile(deed):
+        custom(run, good)
+    step(run, "close")
+    assert verdict(run) == ("pass", "all-steps-passed")
+
+
+def test_a_deadline_fails_the_run_and_running_the_cell_again_goes_on(lab: Lab) -> None:
+    node = lab.node()
+    run = marked(lab, node)
+    with pytest.raises(errors.DeadlineError):
+        custom(run, good, seconds=0.3)
+    assert verdict(run) == ("failed", "deadline")
+    assert "the label over (since 0 s)" in closing(run)["message"]
+    assert marks(lab.seen(node)) == WHOLE
+    lab.change(node, {"metadata": {"labels": {"over": ""}}})
+    custom(run, good)
+    step(run, "close")
+    assert verdict(run) == ("pass", "all-steps-passed")
+
+
+def test_an_interrupted_wait_is_failed_and_leaves_the_node_cordoned(lab: Lab) -> None:
+    node = lab.node()
+    run = marked(lab, node)
+
+    def stop(_: Seen) -> Progress:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        custom(run, stop)
+    assert verdict(run) == ("failed", "interrupted")
+    assert f"--run-id {run.id}" in closing(run)["next"]
+    assert marks(lab.seen(node)) == WHOLE
+    for name in ("settled", "close"):
+        step(run, name)
+    assert verdict(run) == ("pass", "all-steps-passed")
+
+
+@pytest.mark.parametrize("progress", [Progress("failed", ("x",)), Progress("failed"), Progress("done")])
+def test_a_wait_that_failed_or_says_nothing_never_passes(lab: Lab, progress: Progress) -> None:
+    run = marked(lab, lab.node())
+    with pytest.raises(errors.Stopped):
+        custom(run, lambda _: progress)
+    assert verdict(run)[0] == ("unknown" if progress.state == "done" else "failed")
