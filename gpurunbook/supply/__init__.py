@@ -10,7 +10,19 @@ from typing import Any
 
 _CHECKS = {
     "evidence_ready": "gpurunbook.supply.audit",
+    "approved_by_another": "gpurunbook.supply.proposal",
+    "approved_run": "gpurunbook.supply.promotion",
+    "canary_proven": "gpurunbook.supply.canary",
+    "carried": "gpurunbook.supply.promotion",
+    "gates_closed": "gpurunbook.supply.eligibility",
+    "manifests_kept": "gpurunbook.supply.reviewed",
     "provenance": "gpurunbook.supply.audit",
+    "qualified": "gpurunbook.supply.promotion",
+    "release_proposal": "gpurunbook.supply.proposal",
+    "same_digests": "gpurunbook.supply.inventory",
+    "stabilise": "gpurunbook.supply.stabilisation",
+    "stabilised": "gpurunbook.supply.stabilisation",
+    "still_live": "gpurunbook.supply.reviewed",
 }
 """Check → the module that holds it."""
 

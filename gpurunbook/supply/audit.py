@@ -147,12 +147,13 @@ def provenance(
     system: dict[str, Need] = {} if pod_json else {"cluster": Object("/api/v1/namespaces/kube-system")}
 
     def concluded(seen: Seen) -> Judgement:
-        return judgement(scope.report(seen, *_identity(seen)))
+        return judgement(scope.report(seen, *identity(seen)))
 
     return Check("Runtime image provenance", {**system, **scope.needs()}, concluded)
 
 
-def _identity(seen: Seen) -> tuple[str | None, bool]:
+def identity(seen: Seen) -> tuple[str | None, bool]:
+    """Writes nothing. Uid and rehearsal mark of the cluster, from the need `cluster`: namespace kube-system."""
     metadata = (seen["cluster"].value or {}).get("metadata") if "cluster" in seen else None
     if not isinstance(metadata, dict):
         return None, False

@@ -22,6 +22,7 @@ from gpurunbook.embedded.actors.client import Client, Refused
 ACTORS = {
     "cordoner": "people:Cordoner",
     "daemonset-controller": "daemonsets:DaemonSetController",
+    "editor": "editor:Editor",
     "fights-cordon": "people:FightsCordon",
     "kubelet": "kubelet:Kubelet",
     "lands-pods": "people:LandsPods",

@@ -1,0 +1,226 @@
+"""The promotion of a tuple: the record and the tuple it proves, and what a later phase takes from the approved run.
+
+Two phases of one runbook. `approve` judges everything and ends with a proposal; `admit`, after the stabilisation
+window, stands on the bundle of that run, and judges anew what can have changed since: gates, tuple, images, alerts.
+Source: GPU supply-chain policy, Promotion procedure.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from gpurunbook.errors import InputError
+from gpurunbook.findings import Finding, Status
+from gpurunbook.plan import Bundle, Check, Document, Judgement, Now, Observed, Recorded, Seen, Table
+from gpurunbook.supply import admission, qualification, strictjson, times
+from gpurunbook.supply.consumed import Wanted
+from gpurunbook.supply.tuple import CHECK, FIELDS, IN_RECORD, SOURCE, Tuple, diff, judge_proposal, read_tuple
+
+RUNBOOK = "promotion"
+APPROVE, ADMIT = "approve", "admit"
+
+APPROVED = "after/approved.json"
+"""In the bundle of an approved run: until when it must stabilise, and the digest of its proposal."""
+
+PROPOSAL = "after/proposal.json"
+AUDIT = "after/audit.json"
+
+_FILE = 1 << 20
+_T = TypeVar("_T")
+
+
+def qualified(released: str, proposed: str, record: str, request: str) -> Check:
+    """Writes nothing. Whether the proposed tuple is the one that the qualification record proves, as a whole.
+
+    All four are files. The request must come from the released tuple and lead to the proposed one; it is judged at the
+    run's clock. Keeps `tuple.json` and `record.yaml` for later steps.
+    """
+    paths = {"released": released, "proposed": proposed, "record": record, "request": request}
+    needs = {name: Document(path, _FILE) for name, path in paths.items()}
+
+    def judge(seen: Seen) -> Judgement:
+        return judge_qualified(seen, paths)
+
+    return Check("Qualification record and tuple", {**needs, "now": Now()}, judge)
+
+
+def judge_qualified(seen: Seen, paths: Mapping[str, str]) -> Judgement:
+    """Writes nothing. seen: `released`, `proposed`, `record`, `request`, `now`."""
+    wrong: list[Finding] = []
+
+    def take(name: str, reader: Callable[[bytes], _T]) -> _T | None:
+        try:
+            return reader(_bytes(seen[name]))
+        except InputError as refused:
+            message = f"{refused.subject}: {refused.message}" if refused.subject else refused.message
+            remedy = refused.remedy or "Correct the file; nothing of it was used."
+            wrong.append(Finding(CHECK, paths[name], Status.UNKNOWN, refused.code, message, remedy, SOURCE))
+            return None
+
+    before = take("released", lambda data: read_tuple(data, "released"))
+    after = take("proposed", lambda data: read_tuple(data, "proposed"))
+    proven = take("record", qualification.read_record)
+    asked = take("request", lambda data: qualification.read_request(strictjson.loads(data)))
+    if before is None or after is None or proven is None or asked is None:
+        return Judgement(tuple(wrong))
+    findings = [*judge_proposal(after, before, proven), *_request(asked, before, after)]
+    findings += qualification.judge(proven, asked, times.nanoseconds(seen["now"].value))
+    raw = _bytes(seen["record"])
+    kept = {
+        "released": dict(before.values),
+        "proposed": dict(after.values),
+        "hardware": list(asked.hardware),
+        "record": {
+            "id": proven.id,
+            "approved_by": proven.approved_by,
+            "source_revision": proven.source_revision.lower(),
+            "completed_at": proven.canary.completed_at,
+            "sha256": digest(raw),
+        },
+    }
+    return Judgement(
+        tuple(findings),
+        (_table(before, after, proven, asked),),
+        {"changes": [change.field for change in diff(before.values, after.values)], "record": proven.id},
+        {"tuple.json": as_file(kept), "record.yaml": raw},
+    )
+
+
+def _bytes(observed: Observed) -> bytes:
+    if observed.problem is not None:
+        raise InputError(observed.problem.message, code="unreadable")
+    raw: bytes = observed.value
+    return raw
+
+
+def _request(asked: qualification.Request, before: Tuple, after: Tuple) -> list[Finding]:
+    found: list[Finding] = []
+    for word, side, wanted in (("current", asked.current, before), ("target", asked.target, after)):
+        for name in IN_RECORD:
+            good = {wanted.values[name]} | ({wanted.values["dcgmExporterDigest"]} if name == "dcgmExporter" else set())
+            if side[name] not in good:
+                message = (
+                    f"the request's {word} {name} is {side[name]!r:.80}, {wanted.state} is {wanted.values[name]!r}"
+                )
+                remedy = "Ask for the step from the released tuple to the proposed one."
+                found.append(Finding(CHECK, name, Status.FAIL, f"request-{word}-differs", message, remedy, SOURCE))
+    if asked.now is not None:
+        message = "the request names a time of its own; it is judged at the run's clock"
+        found.append(Finding(CHECK, "request", Status.WARN, "request-now-ignored", message, "", SOURCE))
+    if asked.max_age > qualification.MAX_AGE:
+        message = f"the request lets a canary be {asked.max_age / times.HOUR:g} h old, the default is 720 h"
+        found.append(
+            Finding(CHECK, "request", Status.WARN, "max-age-raised", message, "Say why on the ticket.", SOURCE)
+        )
+    return found
+
+
+def _table(before: Tuple, after: Tuple, proven: qualification.Record, asked: qualification.Request) -> Table:
+    rows = [
+        (
+            f,
+            before.values[f],
+            after.values[f],
+            proven.target.get(f, "–"),
+            asked.current.get(f, "–"),
+            asked.target.get(f, "–"),
+        )
+        for f in FIELDS
+    ]
+    return Table("The tuple", ("field", "released", "proposed", "record", "asked from", "asked to"), rows)
+
+
+# -- the second phase ------------------------------------------------------------------------------------------------
+
+
+def approved_run(bundle: str, digest: str, signers: str) -> Check:
+    """Writes nothing. Whether an anchored or signed bundle is of the run that approved this promotion, on this cluster.
+
+    Keeps `approved-run.json`, `tuple.json` and `approved-audit.json` for the steps that stand on it.
+    """
+    wanted = Wanted(RUNBOOK, "approved", RUNBOOK, Bundle(bundle, digest, signers, (APPROVED, PROPOSAL, AUDIT)))
+
+    def judge(seen: Seen) -> Judgement:
+        return judge_approved_run(wanted, seen)
+
+    return Check("The approved run", wanted.needs(), judge)
+
+
+def judge_approved_run(wanted: Wanted, seen: Seen) -> Judgement:
+    """Writes nothing. seen: `bundle`, `cluster`."""
+    bundle, findings = wanted.believe(seen)
+    if bundle is None or (findings and not bundle.files):
+        return Judgement(tuple(findings))
+    try:
+        approved = strictjson.loads(bundle.files.get(APPROVED, b""))
+        proposal = strictjson.loads(bundle.files.get(PROPOSAL, b""))
+        admission.images_of(bundle.files.get(AUDIT, b""))
+        if times.instant(approved["admit_not_before"]) is None:
+            raise ValueError("admit_not_before is no time")
+        if approved["proposal"] != digest_of(proposal):
+            raise ValueError("the approval is of another proposal")
+        tuples = {name: {f: str(proposal[name][f]) for f in FIELDS} for name in ("released", "proposed")}
+    except (InputError, KeyError, TypeError, ValueError) as wrong:
+        message = f"run {bundle.run} is not an approved promotion: {wrong}"
+        findings.append(wanted.found(Status.UNKNOWN, "approved-malformed", message))
+        return Judgement(tuple(findings))
+    if not findings:
+        message = f"run {bundle.run}, {bundle.strength}, approved {approved['proposal']}; it ended {bundle.end}"
+        findings.append(wanted.found(Status.PASS, "approved-run", message, ""))
+    told = {
+        "run": bundle.run,
+        "manifest": bundle.manifest,
+        "strength": bundle.strength,
+        "steps": list(bundle.steps),
+        "admit_not_before": approved["admit_not_before"],
+        "approved_at": approved.get("approved_at", ""),
+        "proposal": approved["proposal"],
+    }
+    files = {
+        "approved-run.json": as_file(told),
+        "tuple.json": as_file(tuples),
+        "approved-audit.json": bundle.files[AUDIT],
+    }
+    return Judgement(tuple(findings), facts={k: v for k, v in told.items() if k != "steps"}, files=files)
+
+
+def carried(step: str, title: str) -> Check:
+    """Writes nothing. Whether a step passed in the approved run, which this phase does not judge anew."""
+
+    def judge(seen: Seen) -> Judgement:
+        observed = seen["approved"]
+        if observed.problem is not None:
+            message, remedy = observed.problem.message, "Run the cell 'tuple' first."
+            return Judgement((Finding(RUNBOOK, step, Status.UNKNOWN, "unreadable", message, remedy, SOURCE),))
+        run = json.loads(observed.value)
+        if step not in run["steps"]:
+            message = f"step {step} did not pass in run {run['run']}"
+            remedy = "Approve the promotion first: phase approve."
+            return Judgement((Finding(RUNBOOK, step, Status.FAIL, "not-carried", message, remedy, SOURCE),))
+        message = f"passed in run {run['run']}, whose bundle is {run['strength']}"
+        return Judgement(
+            (Finding(RUNBOOK, step, Status.PASS, "carried", message, "", SOURCE),), facts={"run": run["run"]}
+        )
+
+    return Check(title, {"approved": Recorded("tuple", "approved-run.json")}, judge)
+
+
+# -- what steps keep -------------------------------------------------------------------------------------------------
+
+
+def as_file(value: Any) -> bytes:
+    """Writes nothing. JSON with sorted keys, as it is kept."""
+    return json.dumps(value, sort_keys=True, indent=1, allow_nan=False).encode() + b"\n"
+
+
+def digest(data: bytes) -> str:
+    """Writes nothing. `sha256:…`."""
+    return "sha256:" + hashlib.sha256(data).hexdigest()
+
+
+def digest_of(value: Any) -> str:
+    """Writes nothing. The digest of a JSON value in canonical form, as plans and approvals have it."""
+    return digest(json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode())

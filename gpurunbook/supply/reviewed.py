@@ -1,0 +1,207 @@
+"""The manifest review of a promotion, and the tuple wherever it stands: in Git, in what is rendered, in the cluster.
+
+Source: GPU supply-chain policy, Released pilot tuple; promotion steps 2 and 3.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from gpurunbook.errors import InputError
+from gpurunbook.findings import Finding, Status
+from gpurunbook.plan import Check, Folder, Judgement, Need, Observed, Pages, Problem, Recorded, Seen
+from gpurunbook.supply import places, sightings, strictyaml
+from gpurunbook.supply.manifests import CHECK, LIMIT, SOURCE, Review, Reviewed
+from gpurunbook.supply.members import at
+from gpurunbook.supply.promotion import as_file
+from gpurunbook.supply.sightings import Sighting
+from gpurunbook.supply.strictyaml import List, Map, Node
+from gpurunbook.supply.tuple import Tuple
+
+_NAMES = (".yaml", ".yml", ".json")
+
+_CLUSTER = {
+    "Node": "/api/v1/nodes",
+    "ClusterPolicy": "/apis/nvidia.com/v1/clusterpolicies",
+    "NVIDIADriver": "/apis/nvidia.com/v1alpha1/nvidiadrivers",
+    "HelmRelease": "/apis/helm.toolkit.fluxcd.io/v2/helmreleases",
+}
+_NAMESPACED = {
+    "Pod": "/api/v1/namespaces/{}/pods",
+    "DaemonSet": "/apis/apps/v1/namespaces/{}/daemonsets",
+    "Deployment": "/apis/apps/v1/namespaces/{}/deployments",
+    "ControllerRevision": "/apis/apps/v1/namespaces/{}/controllerrevisions",
+}
+_DEFINED = {"ClusterPolicy", "NVIDIADriver", "HelmRelease"}
+"""Kinds whose definition may not be installed: then there is none of them. What only they carry is missed later."""
+
+
+def manifests_kept(
+    declared: Sequence[str], rendered: Sequence[str], namespaces: Sequence[str], nodes: Sequence[str]
+) -> Check:
+    """Writes nothing. Reviews folders of manifests, and compares the tuple there and live with the proposed one.
+
+    declared: folders of what stands in Git (Helm values, Flux, Fleet); rendered: of what would be applied; nodes: those
+    of the canary, none for all: in the middle of a promotion the others still run the released tuple. Keeps
+    `manifests.json` with every image that is rendered.
+    """
+    folders = [("declared", path) for path in declared] + [("rendered", path) for path in rendered]
+    needs: dict[str, Need] = {f"{word} {path}": Folder(path) for word, path in folders}
+
+    def judge(seen: Seen) -> Judgement:
+        files = {word: list(_files(word, seen)) for word in ("declared", "rendered")}
+        answer = _review(seen, [*files["declared"], *files["rendered"]])
+        stands: dict[str, Sequence[Sighting]] = {
+            "declared": sightings.declared(list(_documents(files["declared"]))),
+            "rendered": sightings.rendered(list(_documents(files["rendered"]))),
+        }
+        images = sorted(set(_images(_documents(files["rendered"]))))
+        table = _places(seen, namespaces, nodes, stands)
+        given = {"declared": declared, "rendered": rendered}
+        findings = [_unknown("not-given", word, "no folder was given") for word, paths in given.items() if not paths]
+        findings += [*_flaws(answer), *table.findings]
+        facts = {**table.facts, "files": answer.files, "documents": answer.documents, "images": len(images)}
+        return Judgement(tuple(findings), table.views, facts, {"manifests.json": as_file({"images": images})})
+
+    return Check("Manifest review, and the tuple wherever it stands", {**needs, **_live_needs(namespaces)}, judge)
+
+
+def still_live(namespaces: Sequence[str], nodes: Sequence[str]) -> Check:
+    """Writes nothing. Whether the cluster still runs the proposed tuple; of the nodes, none for all."""
+
+    def judge(seen: Seen) -> Judgement:
+        return _places(seen, namespaces, nodes, {})
+
+    return Check("The tuple in the cluster", _live_needs(namespaces), judge)
+
+
+def _live_needs(namespaces: Sequence[str]) -> dict[str, Need]:
+    needs: dict[str, Need] = {"tuple": Recorded("tuple", "tuple.json")}
+    needs |= {kind: Pages(path) for kind, path in _CLUSTER.items()}
+    for namespace in namespaces:
+        needs |= {f"{kind} {namespace}": Pages(path.format(namespace)) for kind, path in _NAMESPACED.items()}
+    return needs
+
+
+def _places(
+    seen: Seen, namespaces: Sequence[str], nodes: Sequence[str], stands: Mapping[str, Sequence[Sighting]]
+) -> Judgement:
+    if (missing := seen["tuple"].problem) is not None:
+        return Judgement((_unknown("tuple-unreadable", "tuple", missing.message),))
+    tuples = json.loads(seen["tuple"].value)
+    objects: list[Mapping[str, Any]] = []
+    wrong: list[Finding] = []
+    wanted = [(kind, kind) for kind in _CLUSTER]
+    wanted += [(kind, f"{kind} {namespace}") for namespace in namespaces for kind in _NAMESPACED]
+    for kind, name in wanted:
+        observed = seen[name]
+        if observed.problem is None:
+            objects += [{**raw, "kind": kind} for raw in observed.value]
+        elif not (kind in _DEFINED and observed.problem.code == "not-found"):
+            wrong.append(_unknown("live-unreadable", name, observed.problem.message))
+    known = {at(raw, "metadata", "name") for raw in objects if raw["kind"] == "Node"}
+    wrong += [_unknown("node-unknown", node, "the cluster has no such node") for node in nodes if node not in known]
+    if wrong:
+        return Judgement(tuple(wrong))
+    released, proposed = (Tuple(state, tuples[state]) for state in ("released", "proposed"))
+    everywhere = {**stands, "live": sightings.live(objects)}
+    return places.compare(released, proposed, everywhere, nodes or None)
+
+
+def _unknown(code: str, subject: str, message: str) -> Finding:
+    remedy = "What is not read is not as proposed; put it right and run the cell again."
+    return Finding(places.CHECK, subject, Status.UNKNOWN, code, message, remedy, places.SOURCE)
+
+
+def _files(word: str, seen: Seen) -> Iterator[tuple[str, bytes]]:
+    for observed in seen.values():
+        need = observed.need
+        if isinstance(need, Folder) and observed.problem is None and seen.get(f"{word} {need.path}") is observed:
+            for name, data in sorted(observed.value.items()):
+                if name.endswith(_NAMES) and isinstance(data, bytes):
+                    yield f"{need.path.rstrip('/')}/{name}", data
+
+
+def _review(seen: Seen, files: Iterable[tuple[str, bytes]]) -> Reviewed:
+    made = Review()
+    for path, message in _refused(seen.values()):
+        made.refuse(path, InputError(message, code="unreadable"))
+    for path, data in files:
+        made.add(path, data)
+    return made.finish()
+
+
+def _refused(every: Iterable[Observed]) -> Iterator[tuple[str, str]]:
+    """Folders and files that could not be read: none is passed over."""
+    for observed in every:
+        need = observed.need
+        if not isinstance(need, Folder):
+            continue
+        if observed.problem is not None:
+            yield need.path, observed.problem.message
+            continue
+        manifests = [name for name in observed.value if name.endswith(_NAMES)]
+        if not manifests:
+            yield need.path, "no .yaml, .yml or .json in it"
+        for name in manifests:
+            if isinstance(problem := observed.value[name], Problem):
+                yield f"{need.path}/{name}", problem.message
+
+
+def _flaws(answer: Reviewed) -> Iterator[Finding]:
+    for one in answer.found:
+        f = one.finding
+        place = f"{one.file}:{one.line}" + (f" {f.subject}" if f.subject != one.file else "")
+        yield Finding(f.check, place, f.status, f.code, f.message, f.remedy, f.source)
+    if answer.verdict == "pass":
+        message = f"{answer.documents} documents of {answer.files} files keep to the policy"
+        yield Finding(CHECK, "manifests", Status.PASS, "manifests-kept", message, "", SOURCE)
+
+
+def _documents(files: Iterable[tuple[str, bytes]]) -> Iterator[dict[str, Any]]:
+    """Every object, its scalars as text; what cannot be read is told by the review."""
+    for _, data in files:
+        try:
+            for node in strictyaml.documents(data, limit=LIMIT):
+                yield from _objects(_plain(node))
+        except InputError:
+            continue
+
+
+def _objects(raw: Any) -> Iterator[dict[str, Any]]:
+    if not isinstance(raw, dict):
+        return
+    if str(raw.get("kind") or "").endswith("List") and isinstance(raw.get("items"), list):
+        for item in raw["items"]:
+            yield from _objects(item)
+    else:
+        yield raw
+
+
+def _plain(node: Node) -> Any:
+    if isinstance(node, Map):
+        return {key: _plain(value) for key, value in node.items.items()}
+    if isinstance(node, List):
+        return [_plain(item) for item in node.items]
+    return None if node.null else node.text
+
+
+def _images(raw: Any) -> Iterator[str]:
+    """Images of pod specs at any depth."""
+    if isinstance(raw, dict):
+        for name in ("containers", "initContainers", "ephemeralContainers"):
+            listed = raw.get(name)
+            for item in listed if isinstance(listed, list) else ():
+                if image := at(item, "image"):
+                    yield str(image)
+        volumes = raw.get("volumes")
+        for item in volumes if isinstance(volumes, list) else ():
+            if reference := at(item, "image", "reference"):
+                yield str(reference)
+        for value in raw.values():
+            yield from _images(value)
+    elif isinstance(raw, list | Iterator):
+        for item in raw:
+            yield from _images(item)

@@ -1,0 +1,206 @@
+"""The stabilisation window: between approval and the first tenant the fleet is watched.
+
+Source: GPU supply-chain policy, promotion step 8.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from itertools import pairwise
+from typing import Any
+
+from gpurunbook.errors import InputError
+from gpurunbook.findings import Finding, Status, Verdict
+from gpurunbook.plan import Check, Document, Judgement, Need, Now, Recorded, Seen, Table
+from gpurunbook.supply import strictjson, times
+from gpurunbook.supply.members import at
+from gpurunbook.supply.promotion import as_file, digest_of
+
+CHECK = "stabilisation"
+SOURCE = "GPU supply-chain policy, promotion step 8"
+
+ALWAYS = "Watchdog"
+"""An alert that always fires: an answer without it proves nothing, since rules were not evaluated or not asked."""
+
+_QUIET = frozenset({ALWAYS, "InfoInhibitor"})
+_OURS = ("KubeDc", "GPU", "Gpu", "DCGM", "Dcgm", "HAMi", "Hami", "NVIDIA", "Nvidia")
+"""Beginnings of the names of alerts about the GPU stack, wherever they fire."""
+
+_GAP = 10 * times.MINUTE
+"""Between two samples, and between the last and the end of the window, at most."""
+
+
+def stabilise(hours: int) -> Check:
+    """Writes nothing. Names the time before which nobody is admitted. Keeps `approved.json`."""
+
+    def judge(seen: Seen) -> Judgement:
+        observed = seen["proposal"]
+        if observed.problem is not None:
+            return Judgement((_found(Status.UNKNOWN, "unreadable", observed.problem.message, "Run cell 'proposal'."),))
+        now: datetime = seen["now"].value
+        until = _spelled(now + timedelta(hours=hours))
+        told = {
+            "format": "gpurunbook.approved/v1",
+            "approved_at": _spelled(now),
+            "admit_not_before": until,
+            "stabilisation_hours": hours,
+            "proposal": digest_of(json.loads(observed.value)),
+        }
+        message = f"approved, not admitted: the window of {hours} h ends {until}"
+        remedy = "Watch the alerts until then, and run phase admit with this run's bundle."
+        facts = {"admit_not_before": until, "proposal": told["proposal"]}
+        return Judgement(
+            (_found(Status.PASS, "stabilising", message, remedy),), (), facts, {"approved.json": as_file(told)}
+        )
+
+    needs: dict[str, Need] = {"proposal": Recorded("proposal", "proposal.json"), "now": Now()}
+    if hours < 1:
+        return _refused(f"a window of {hours} h observes nothing")
+    return Check("Stabilisation window", needs, judge)
+
+
+def _refused(message: str) -> Check:
+    found = _found(Status.FAIL, "no-window", message, "Give the hours that the site has decided on, 24 for example.")
+    return Check("Stabilisation window", {}, lambda _: Judgement((found,)))
+
+
+def stabilised(alerts: str, namespaces: Sequence[str]) -> Check:
+    """Writes nothing. Whether the window is over, and no alert about the GPU stack fired in what was captured.
+
+    alerts: Prometheus' answer to a query of ALERTS, at the end of the window (`query`) or over it (`query_range`).
+    Before the end the answer is `approved-not-admitted`, and the alerts are not judged.
+    """
+    needs: dict[str, Need] = {"approved": Recorded("tuple", "approved-run.json"), "now": Now()}
+    if alerts:
+        needs["alerts"] = Document(alerts, 64 << 20)
+
+    def judge(seen: Seen) -> Judgement:
+        return judge_stabilised(seen, namespaces)
+
+    return Check("Stabilisation window", needs, judge, against=Verdict.BLOCKED)
+
+
+def judge_stabilised(seen: Seen, namespaces: Sequence[str]) -> Judgement:
+    """Writes nothing. seen: `approved`, `now`, and `alerts` where a file was given."""
+    observed = seen["approved"]
+    if observed.problem is not None:
+        return Judgement((_found(Status.UNKNOWN, "unreadable", observed.problem.message, "Run cell 'tuple'."),))
+    until = json.loads(observed.value)["admit_not_before"]
+    ends, now = times.instant(until), times.nanoseconds(seen["now"].value)
+    facts = {"admit_not_before": until}
+    if ends is None or now < ends:
+        message = f"approved, not admitted: the window ends {until}"
+        return Judgement((_found(Status.FAIL, "approved-not-admitted", message, "Come back then."),), facts=facts)
+    if "alerts" not in seen:
+        message = "no answer of Prometheus was given: nothing is known of the window"
+        remedy = "Capture the query ALERTS over the window, and name the file in `alerts`."
+        return Judgement((_found(Status.UNKNOWN, "alerts-not-given", message, remedy),), facts=facts)
+    if (wrong := seen["alerts"].problem) is not None:
+        return Judgement((_found(Status.UNKNOWN, "alerts-unreadable", wrong.message, "Name the file."),), facts=facts)
+    try:
+        kind, series = read_alerts(seen["alerts"].value)
+    except InputError as malformed:
+        remedy = "Capture it again with the HTTP API: /api/v1/query_range?query=ALERTS."
+        return Judgement((_found(Status.UNKNOWN, malformed.code, malformed.message, remedy),), facts=facts)
+    began = times.instant(json.loads(observed.value)["approved_at"])
+    findings = [*_covered(kind, series, began, ends, now), *_firing(series, namespaces)]
+    if not any(f.status in (Status.FAIL, Status.UNKNOWN) for f in findings):
+        message = f"the window ended {until}; no alert about the GPU stack fired in {len(series)} series"
+        findings.append(_found(Status.PASS, "stabilised", message, "Entitlement and workloads may be admitted."))
+    rows = [
+        (_name(s), _word(s, "alertstate"), _word(s, "severity"), _word(s, "namespace"), _ours(s, namespaces))
+        for s in series
+    ]
+    columns = ("alert", "state", "severity", "namespace", "judged")
+    return Judgement(tuple(findings), (Table("Alerts", columns, sorted(rows)),), facts)
+
+
+Series = Mapping[str, Any]
+"""labels: name → value; samples: times in nanoseconds, ascending."""
+
+
+def read_alerts(data: bytes) -> tuple[str, list[Series]]:
+    """Writes nothing. `vector` or `matrix`, and the series of ALERTS in an answer of Prometheus' HTTP API.
+
+    Raises InputError `alerts-malformed` for anything else, a failed or partial answer (warnings) among them.
+    """
+    try:
+        answer = strictjson.loads(data)
+        if at(answer, "status") != "success" or at(answer, "warnings"):
+            raise InputError(
+                f"its status is {at(answer, 'status')!r:.40}, with warnings: {at(answer, 'warnings')!r:.200}"
+            )
+        kind, result = at(answer, "data", "resultType"), at(answer, "data", "result")
+        if kind not in ("vector", "matrix") or not isinstance(result, list):
+            raise InputError(f"its resultType is {kind!r:.40}, wanted vector or matrix")
+        series: list[Series] = []
+        for item in result:
+            labels = at(item, "metric")
+            if not isinstance(labels, dict) or labels.get("__name__") != "ALERTS" or not labels.get("alertname"):
+                raise InputError(f"a series that is no ALERTS: {labels!r:.200}")
+            samples = item["values"] if kind == "matrix" else [item["value"]]
+            stamps = sorted(int(float(stamp) * 1_000) * 1_000_000 for stamp, _ in samples)
+            series.append({"labels": labels, "samples": stamps})
+    except (InputError, KeyError, TypeError, ValueError, OverflowError) as wrong:
+        raise InputError(f"not Prometheus' answer to a query of ALERTS: {wrong}", code="alerts-malformed") from None
+    return str(kind), series
+
+
+def _covered(kind: str, series: Sequence[Series], began: int | None, ends: int, now: int) -> Iterator[Finding]:
+    """Whether the answer can tell that nothing fired: by the samples of the alert that always fires."""
+    samples = sorted(stamp for one in series if _name(one) == ALWAYS for stamp in one["samples"])
+    if not samples:
+        message = f"{ALWAYS}, which always fires, is not in it: whether alerts work at all is not known"
+        remedy = "Capture ALERTS without a filter, or have the rule restored."
+        yield _found(Status.UNKNOWN, "alerts-unproven", message, remedy)
+    elif samples[-1] > now + _GAP:
+        yield _found(Status.UNKNOWN, "alerts-malformed", "its samples lie in the future", "Capture it again.")
+    elif samples[-1] + _GAP < ends:
+        yield _found(
+            Status.UNKNOWN, "alerts-early", "it was captured before the window ended", "Capture it again, now."
+        )
+    elif kind == "vector":
+        message = "only the end of the window was looked at: it is the answer to an instant query"
+        yield _found(Status.WARN, "alerts-at-the-end-only", message, "Capture query_range over the window.")
+    else:
+        marks = [began if began is not None else ends, *samples]
+        widest = max(later - earlier for earlier, later in pairwise(marks))
+        if widest > _GAP:
+            message = f"for {widest / times.MINUTE:.0f} minutes of the window there is no sample of {ALWAYS}"
+            remedy = "Capture the whole window, in steps of five minutes at most; a gap means that nobody watched."
+            yield _found(Status.UNKNOWN, "alerts-partial", message, remedy)
+
+
+def _firing(series: Sequence[Series], namespaces: Sequence[str]) -> Iterator[Finding]:
+    for one in series:
+        if not _ours(one, namespaces):
+            continue
+        state, where = _word(one, "alertstate"), ", ".join(f"{k}={v}" for k, v in sorted(one["labels"].items()))
+        if state == "pending":
+            yield _found(Status.WARN, "alert-pending", f"{_name(one)} was pending: {where:.300}", "Look at it.")
+        else:
+            message = f"{_name(one)} was {state or 'in no state'}: {where:.300}"
+            yield _found(Status.FAIL, "alert-firing", message, "Answer the alert; then a new window begins.")
+
+
+def _ours(one: Series, namespaces: Sequence[str]) -> bool:
+    name = _name(one)
+    return name not in _QUIET and (name.startswith(_OURS) or _word(one, "namespace") in namespaces)
+
+
+def _name(one: Series) -> str:
+    return _word(one, "alertname")
+
+
+def _word(one: Series, label: str) -> str:
+    return str(one["labels"].get(label, ""))
+
+
+def _spelled(moment: datetime) -> str:
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _found(status: Status, code: str, message: str, remedy: str) -> Finding:
+    return Finding(CHECK, "promotion", status, code, message, remedy, SOURCE)
