@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import json
 import os
-import secrets
 import socket
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,23 +12,7 @@ from typing import Any
 
 from gpurunbook.errors import RunbookError, RunInUse
 from gpurunbook.journal import timestamp
-
-
-def write(path: Path, data: bytes, mode: int = 0o644) -> None:
-    """Replaces one file atomically: the old content or the new, never a part. Raises OSError."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
-    try:
-        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            part.unlink()
-        raise
+from gpurunbook.sources.files import write as write
 
 
 def kept(path: Path, data: bytes) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import secrets
 import stat
 import sys
 from collections.abc import Iterator
@@ -81,6 +83,23 @@ def _regular(path: str, limit: int) -> bytes | Problem:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             return Problem("unreadable", "not a regular file")
         return file.read(limit + 1)
+
+
+def write(path: Path, data: bytes, mode: int = 0o644) -> None:
+    """Replaces one file atomically: the old content or the new, never a part. Raises OSError."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    try:
+        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            part.unlink()
+        raise
 
 
 def observe(need: Document | Folder) -> Observed:

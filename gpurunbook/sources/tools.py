@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,9 +13,11 @@ from gpurunbook.errors import DeadlineError, InputError
 
 GET = {
     "cosign": "`make tools` builds it.",
+    "crane": "`make tools` builds it.",
     "jq": "Debian and Ubuntu: the package jq.",
     "skopeo": "Debian and Ubuntu: the package skopeo.",
     "ssh-keygen": "It is part of OpenSSH 8.2 or later; Debian and Ubuntu: the package openssh-client.",
+    "syft": "`make tools` builds it.",
     "trivy": "`make tools` builds it.",
 }
 """How to get a tool, by its name."""
@@ -38,11 +40,19 @@ class Completed:
         return lines[-1].decode(errors="replace") if lines else f"no message, exit {self.returncode}"
 
 
-def run(argv: Sequence[str], *, input: bytes = b"", timeout: float = 30.0) -> Completed:
+def run(
+    argv: Sequence[str],
+    *,
+    input: bytes = b"",
+    timeout: float = 30.0,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+) -> Completed:
     """Runs a program without a shell, in the C locale, and waits for it at most `timeout` seconds.
 
-    Any exit code is an answer. Raises InputError when the program cannot be started, with how to get it, and
-    DeadlineError when it took too long; it is then killed.
+    env: its whole environment, by default this process's; cwd: where it runs, by default here. Any exit code is an
+    answer. Raises InputError when the program cannot be started, with how to get it, and DeadlineError when it took
+    too long; it is then killed.
     """
     begun = time.monotonic()
     try:
@@ -52,7 +62,8 @@ def run(argv: Sequence[str], *, input: bytes = b"", timeout: float = 30.0) -> Co
             capture_output=True,
             timeout=timeout,
             check=False,
-            env={**os.environ, "LC_ALL": "C"},
+            env={**(os.environ if env is None else env), "LC_ALL": "C"},
+            cwd=cwd,
         )
     except OSError as wrong:
         raise InputError(

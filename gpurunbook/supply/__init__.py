@@ -9,6 +9,7 @@ import importlib
 from typing import Any
 
 _CHECKS = {
+    "evidence_gate": "gpurunbook.supply.gatecheck",
     "evidence_ready": "gpurunbook.supply.audit",
     "approved_by_another": "gpurunbook.supply.proposal",
     "approved_run": "gpurunbook.supply.promotion",

@@ -7,7 +7,7 @@ digest, and it names its manifests; a manifest names its config; a config names 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from gpurunbook.errors import InputError
@@ -70,6 +70,19 @@ class Family:
         own = self._platforms.get(self._configs.get(digest, ""), "")
         named = {p for index in self.parents(digest) for p, d in self._children[index].items() if d == digest and p}
         return (own,) if own else tuple(sorted(named))
+
+    def wanted(self, digest: str, used: Sequence[str]) -> tuple[tuple[str, ...], str]:
+        """Writes nothing. The platforms that a digest must have evidence for, and what is not known about them.
+
+        used: in use, none when nobody said. What it has and is in use; one of the two when the other is not known.
+        """
+        has = self.platforms(digest)
+        if not has and not used:
+            return (), "neither the platforms in use nor those of the image are known"
+        if not has or not used:
+            return tuple(sorted(has or used)), ""
+        both = tuple(one for one in has if any(same_platform(one, other) for other in used))
+        return both or has, "" if both else f"it is for {', '.join(has)}; said to be in use: {', '.join(used)}"
 
     def subject(self, digest: str, platform: str) -> Subject:
         """Writes nothing. The image that evidence must be about, with all that is known of it."""

@@ -102,18 +102,10 @@ class Gate:
         calls = [o for o in self._folder.calls if o.call.tool in ("cosign", "crane") and o.about]
         calls = [o for o in calls if o.about and o.about.digest in related]
         signature = self._signature(digest, repositories, [o for o in calls if o.call.tool == "cosign"])
-        platforms, used = self._family.platforms(digest), self._terms.platforms
-        wanted = list(used or platforms)
-        if used and platforms:
-            wanted = [p for p in platforms if any(same_platform(p, one) for one in used)]
-            if not wanted:
-                message = f"it is for {', '.join(platforms)}; said to be in use: {', '.join(used)}"
-                self.findings.append(found("platforms-unknown", digest, message))
-                wanted = list(platforms)
-        elif not wanted:
-            message = "neither the platforms in use nor those of the image are known"
-            self.findings.append(found("platforms-unknown", digest, message))
-        places = [Place(self._family.subject(digest, platform), repositories) for platform in sorted(wanted)]
+        platforms, unknown = self._family.wanted(digest, self._terms.platforms)
+        if unknown:
+            self.findings.append(found("platforms-unknown", digest, unknown))
+        places = [Place(self._family.subject(digest, platform), repositories) for platform in platforms]
         return [Image(place, signature, calls={o.file.name: o for o in calls}) for place in places]
 
     def _signature(self, digest: str, repositories: Sequence[str], calls: Sequence[Recorded]) -> Signature:
