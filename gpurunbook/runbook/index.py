@@ -61,9 +61,9 @@ def row(run_dir: Path) -> Row:
             code = str(state.closing["data"].get("code", "died"))
             seconds = _between(records[0]["time"], state.closing["time"])
         elif records:
-            code = "not closed"
+            code = "not-closed"
         else:
-            code = "not started"
+            code = "not-started"
         started = records[0]["time"] if records else started
     except JournalError as wrong:
         code = wrong.code

@@ -316,7 +316,7 @@ def test_the_page_has_no_script_and_only_links_that_are_there(tmp_path: Path) ->
     assert rows["sealed-one"].seconds is not None
     assert (rows["open-one"].verdict, rows["open-one"].code, rows["open-one"].evidence) == (
         "unknown",
-        "not started",
+        "not-started",
         "unsealed",
     )
 
