@@ -189,8 +189,8 @@ def _outcome(run_dir: Path, runbook: str, report: engine.Report, seconds: float)
         message = f"closed {found.verdict}, but the seal found: {told}"
         lowered = replace(found, verdict=Verdict(manifest["verdict"]), code="lowered")
         return replace(outcome, verdict=lowered.verdict, code="lowered", message=message, seen=lowered)
-    if outcome.evidence == SEALED and outcome.exit == 0:
-        # The closing record was written before the seal, and still asks for it.
+    if outcome.evidence == SEALED and outcome.verdict is Verdict.PASS:
+        # The closing record was written before the seal, and still asks for it. That of a dry run says how to apply.
         return replace(outcome, next=f"gpurunbook verify {run_dir}")
     return outcome
 
