@@ -1,7 +1,8 @@
 """The evidence gate as a command, and as the check of a runbook.
 
-Covered: exit codes, JSON and table, hostile text, options that are malformed, platforms from options, files and nodes,
-a cluster's own audit and a foreign one, what cannot be read. Not covered: the rules (test_gate.py), collecting.
+Covered: every case of tests/cases/gate, exit codes, JSON and table, hostile text, options that are malformed, platforms
+from options, files and nodes, a foreign audit, what cannot be read, the example of docs/gate.md.
+Not covered: the rules (test_gate.py), collecting.
 """
 
 from __future__ import annotations
@@ -51,6 +52,29 @@ def gate(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, st
         return ended.value.code, out, err
 
     return call
+
+
+CASES = Path(__file__).parents[1] / "cases/gate"
+INDEX = json.loads((CASES / "index.json").read_text())
+
+
+@pytest.mark.parametrize("case", INDEX["cases"], ids=lambda case: case["why"])
+def test_each_case_gets_its_answer(gate: Any, case: dict[str, Any]) -> None:
+    paths = [str(CASES / name) for name in (INDEX["images"], INDEX["evidence"], case["exceptions"])]
+    words = [word for pair in zip(("--images", "--evidence", "--exceptions"), paths, strict=True) for word in pair]
+    words += [word for platform in case.get("platforms", INDEX["platforms"]) for word in ("--platform", platform)]
+    code, out, _ = gate(*words, "--now", case.get("now", INDEX["now"]), "-o", "json")
+    answer = json.loads(out)
+    against = sorted({f["code"] for f in answer["findings"] if f["status"] in ("fail", "unknown")})
+    assert (answer["verdict"], against) == (case["expect"], case["codes"])
+    assert code == {"pass": 0, "fail": 1, "error": 2}[case["expect"]]
+
+
+def test_the_example_of_the_documentation_is_a_case() -> None:
+    written = (CASES.parents[2] / "docs/gate.md").read_text()
+    for name in ("exceptions.yaml", "evidence/*/linux-amd64/trivy.call.json"):
+        (file,) = CASES.glob(name)
+        assert file.read_text().strip() in written
 
 
 def sick() -> Evidence:
