@@ -26,27 +26,46 @@ _UNITS = {"m": 60, "h": 3600, "d": 86400}
 @click.option("--change-id", required=True, help="Change ticket that is approved.")
 @click.option("--expires", default="4h", show_default=True, help="30m, 4h, 2d, or an RFC 3339 time in UTC.")
 def approve(plan: Path, key: Path, change_id: str, expires: str) -> int:
-    """Sign the plan of a dry run: its plan.json, or its run folder.
+    """Sign the plan of a dry run, or the proposal of a promotion: the file, or the run folder.
 
-    Writes approval.json and its signature beside the plan. Read the plan first: what you sign is its digest.
+    Writes approval.json and its signature into the run folder. Read it first: what you sign is its digest.
     """
     from gpurunbook.errors import InputError
     from gpurunbook.journal import canonical, digest
-    from gpurunbook.runbook import approval, plans
+    from gpurunbook.runbook import approval
+    from gpurunbook.runbook.hostile import harmless
 
-    path = plan / plans.NAME if plan.is_dir() else plan
+    path, folder = _to_sign(plan)
     try:
         document = json.loads(path.read_bytes())
-        told = [f"{s['step']}: {m['verb']} {m['target']['kind']} {m['target']['name']}" for s, m in _entries(document)]
+        told = _told(document)
     except (OSError, ValueError, KeyError, TypeError) as wrong:
-        raise InputError(f"not the plan of a dry run: {wrong}", subject=str(path)) from None
+        raise InputError(f"neither the plan of a dry run nor a proposal: {wrong}", subject=str(path)) from None
     wanted = digest(canonical(document))
     until = _until(expires, datetime.now(UTC))
-    made = approval.approve(path.parent, change_id=change_id, expires=until, plan=wanted, key=key)
+    made = approval.approve(folder, change_id=change_id, expires=until, plan=wanted, key=key)
     for line in (f"plan {wanted}", f"cluster {document.get('cluster')}", *told, f"until {until:%Y-%m-%dT%H:%M:%SZ}"):
-        click.echo(line)
+        click.echo(harmless(line, 2000))
     click.echo(str(made))
     return 0
+
+
+def _to_sign(given: Path) -> tuple[Path, Path]:
+    """The file whose digest is signed, and the folder for the signature."""
+    from gpurunbook.runbook import plans
+
+    proposal = Path("after", "proposal.json")
+    if given.is_dir():
+        plan = given / plans.NAME
+        return (plan if plan.exists() or not (given / proposal).exists() else given / proposal), given
+    return given, given.parent.parent if given.parts[-2:] == proposal.parts else given.parent
+
+
+def _told(document: dict[str, Any]) -> list[str]:
+    """What is signed, in words: each mutation of a plan, or the summary that a proposal carries itself."""
+    if "summary" in document:
+        return [f"{line}" for line in document["summary"]]
+    return [f"{s['step']}: {m['verb']} {m['target']['kind']} {m['target']['name']}" for s, m in _entries(document)]
 
 
 def _entries(document: dict[str, object]) -> list[tuple[dict[str, object], dict[str, dict[str, object]]]]:

@@ -1,0 +1,470 @@
+"""The manifest step, the proposal, its approval, and the stabilisation window.
+
+Covered: what is reviewed and where the tuple is looked for; what the proposal holds, that it does not depend on time or
+pods, and that it depends on everything else; rollback sets; the command that approves; the window, and the answers of
+Prometheus. Not covered: the review's own rules (test_manifests.py), the places (test_tuple.py), the evidence gate
+(test_gate.py).
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import subprocess
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+from test_promotion import CANARY, DATA, HOME, NEED, approved_run, bad, codes, kube_system, proven, qualified
+
+from gpurunbook.cli.changes import approve
+from gpurunbook.findings import Verdict
+from gpurunbook.journal import canonical, digest
+from gpurunbook.plan import Approval, Approved, Folder, Judgement, Now, Observed, Pages, Problem, Recorded
+from gpurunbook.runbook import approval
+from gpurunbook.runbook.site import Site
+from gpurunbook.supply import admission, canary
+from gpurunbook.supply import proposal as proposals
+from gpurunbook.supply.promotion import digest_of
+from gpurunbook.supply.reviewed import manifests_kept, still_live
+from gpurunbook.supply.stabilisation import judge_stabilised, read_alerts, stabilise
+from gpurunbook.supply.tuple import read_tuple
+
+NAMESPACES = ["gpu-operator", "hami-system"]
+TUPLE = Observed(Recorded("tuple", "tuple.json"), qualified().files["tuple.json"])
+
+# -- manifests -------------------------------------------------------------------------------------------------------
+
+
+def folder(name: str, **changes: bytes | Problem) -> dict[str, bytes | Problem]:
+    return {path.name: path.read_bytes() for path in sorted((DATA / name).glob("*.yaml"))} | changes
+
+
+def manifests(declared: Any = None, rendered: Any = None, nodes: Any = ("gpu-0000",), **live: Observed) -> Judgement:
+    check = manifests_kept(["declared"], ["rendered"], NAMESPACES, nodes)
+    seen: dict[str, Observed] = {}
+    for name, need in check.needs.items():
+        if isinstance(need, Folder):
+            given = declared if name.startswith("declared") else rendered
+            value = folder(need.path) if given is None else given
+            seen[name] = Observed(need, problem=value) if isinstance(value, Problem) else Observed(need, value)
+        else:
+            seen[name] = TUPLE if name == "tuple" else live.get(name, Observed(need, cluster_objects(need)))
+    return check.judge(seen)
+
+
+@functools.cache
+def rendered_objects() -> list[dict[str, Any]]:
+    return [d for name in folder("rendered") for d in yaml.safe_load_all((DATA / "rendered" / name).read_bytes())]
+
+
+def cluster_objects(need: Any) -> list[dict[str, Any]]:
+    """A small live cluster: what is rendered, as it would run on one upgraded node."""
+    assert isinstance(need, Pages)
+    documents = rendered_objects()
+    exporter = read_tuple((HOME / "parameters/tuples/proposed.yaml").read_bytes(), "proposed").values[
+        "dcgmExporterDigest"
+    ]
+    kind = need.path.rpartition("/")[2]
+    if kind == "nodes":
+        info = {"kernelVersion": "5.15.0-127-generic", "kubeletVersion": "v1.35.4+rke2r1"}
+        labels = {"nvidia.com/gpu.present": "true", "nvidia.com/cuda.driver-version.full": "595.91.07"}
+        return [{"metadata": {"name": "gpu-0000", "labels": labels}, "status": {"nodeInfo": info}}]
+    if kind == "clusterpolicies":
+        return [d for d in documents if d["kind"] == "ClusterPolicy"]
+    if kind == "pods":
+        image = "nvcr.io/nvidia/k8s/dcgm-exporter:4.6.0-4.8.3-distroless"
+        status = {"containerStatuses": [{"name": "e", "imageID": f"nvcr.io/nvidia/k8s/dcgm-exporter@{exporter}"}]}
+        return [{"metadata": {"name": "e"}, "spec": {"containers": [{"name": "e", "image": image}]}, "status": status}]
+    namespace = need.path.split("/")[-2]
+    wanted = {"daemonsets": "DaemonSet", "deployments": "Deployment"}.get(kind)
+    return [d for d in documents if d["kind"] == wanted and d["metadata"]["namespace"] == namespace]
+
+
+def test_manifests_that_keep_to_the_policy_and_stand_everywhere_pass() -> None:
+    found = manifests()
+    assert codes(found) == ["manifests-kept", "tuple-in-place"]
+    assert "nvcr.io/nvidia/gpu-operator:v26.7.0" in json.loads(found.files["manifests.json"])["images"]
+
+
+def test_a_flaw_is_told_with_file_and_line() -> None:
+    range_ = (DATA / "faults" / "chart-range" / "nfd.yaml").read_bytes()
+    found = manifests(declared=folder("declared", **{"nfd.yaml": range_}))
+    assert bad(found) == ["chart-version-range"]
+    assert found.findings[0].subject.startswith("declared/nfd.yaml:10 ")
+
+
+@pytest.mark.parametrize(
+    ("given", "code"),
+    [
+        (Problem("unreadable", "no folder"), "unreadable"),
+        ({}, "unreadable"),
+        ({"notes.txt": b"x"}, "unreadable"),
+        ({"a.yaml": Problem("unreadable", "a symbolic link")}, "unreadable"),
+        ({"a.yaml": b"{{ .Values.x }}"}, "unknown-field"),
+        ({"a.yaml": b""}, "empty"),
+    ],
+)
+def test_no_folder_and_no_file_is_passed_over(given: Any, code: str) -> None:
+    for place in ("declared", "rendered"):
+        found = manifests(**{place: given})
+        assert code in bad(found)
+        assert "manifests-kept" not in codes(found)
+
+
+def test_both_what_is_declared_and_what_is_rendered_must_be_given() -> None:
+    check = manifests_kept([], ["rendered"], NAMESPACES, [])
+    seen = {name: TUPLE if name == "tuple" else Observed(need, []) for name, need in check.needs.items()}
+    seen["rendered rendered"] = Observed(Folder("rendered"), folder("rendered"))
+    assert "not-given" in bad(check.judge(seen))
+
+
+def test_every_image_of_a_pod_spec_is_noted_wherever_it_stands() -> None:
+    pod = {
+        "containers": [{"image": "a:1"}],
+        "initContainers": [{"image": "b:1"}],
+        "volumes": [{"image": {"reference": "c:1"}}],
+    }
+    job = {"kind": "CronJob", "metadata": {"name": "x"}, "spec": {"jobTemplate": {"spec": {"template": {"spec": pod}}}}}
+    listed = {"kind": "List", "items": [job]}
+    found = manifests(rendered=folder("rendered", **{"x.yaml": yaml.safe_dump(listed).encode()}))
+    assert {"a:1", "b:1", "c:1"} <= set(json.loads(found.files["manifests.json"])["images"])
+
+
+def test_versions_that_yaml_would_read_as_numbers_stay_text() -> None:
+    text = (DATA / "declared" / "gpu-operator.yaml").read_bytes()
+    number = text.replace(b'"595.91.07"', b"595.91")
+    found = manifests(declared=folder("declared", **{"gpu-operator.yaml": number}))
+    assert any(f.code == "declared-differs" and "'595.91'" in f.message for f in found.findings)
+
+
+@pytest.mark.parametrize(
+    "kind", ["Node", "Pod gpu-operator", "DaemonSet hami-system", "ControllerRevision gpu-operator"]
+)
+def test_what_cannot_be_listed_is_unknown(kind: str) -> None:
+    for code in ("forbidden", "not-found"):
+        assert "live-unreadable" in bad(manifests(**{kind: Observed(NEED, problem=Problem(code, "x"))}))
+
+
+def test_a_definition_that_is_not_installed_has_no_objects() -> None:
+    gone = Observed(NEED, problem=Problem("not-found", "404"))
+    assert bad(manifests(NVIDIADriver=gone, HelmRelease=gone)) == []
+    assert bad(manifests(ClusterPolicy=gone)) != []
+    forbidden = Observed(NEED, problem=Problem("forbidden", "403"))
+    assert "live-unreadable" in bad(manifests(HelmRelease=forbidden))
+
+
+def test_a_canary_node_that_does_not_exist_is_unknown() -> None:
+    assert bad(manifests(nodes=("gpu-0000", "gpu-0009"))) == ["node-unknown"]
+
+
+def test_admitting_looks_at_the_cluster_alone() -> None:
+    check = still_live(NAMESPACES, [])
+    assert not [need for need in check.needs.values() if isinstance(need, Folder)]
+    seen = {n: TUPLE if n == "tuple" else Observed(need, cluster_objects(need)) for n, need in check.needs.items()}
+    assert codes(check.judge(seen)) == ["tuple-in-place"]
+
+
+# -- proposal --------------------------------------------------------------------------------------------------------
+
+ROLLBACK = (HOME / "parameters" / "provenance_audit" / "data" / "baseline.json").read_bytes()
+AUDIT = CANARY.files[canary.AUDIT]
+GATE = {
+    "images": [
+        {
+            "digest": "sha256:1",
+            "platform": "linux/amd64",
+            "exceptions": ["EX-7"],
+            "signature": {"state": "verified", "by": "x", "message": "verified 2026-08-22"},
+            "sboms": [{"file": "s", "sha256": "sha256:2"}],
+            "scans": [{"file": "t", "sha256": "sha256:3"}],
+        }
+    ],
+    "now": "2026-08-22T12:00:00Z",
+}
+TERMS = {
+    "namespaces": NAMESPACES,
+    "admission": {"enforcement": "warn", "namespace": "kube-system"},
+    "stabilisation_hours": 24,
+}
+
+
+def proposed(terms: dict[str, Any] | None = None, **changes: bytes | Problem) -> Judgement:
+    kept = {
+        "tuple": TUPLE.value,
+        "record": (DATA / "data" / "record.yaml").read_bytes(),
+        "manifests": json.dumps({"images": ["nvcr.io/nvidia/gpu-operator:v26.7.0"]}).encode(),
+        "canary": proven().files["canary.json"],
+        "audit": AUDIT,
+        "evidence": json.dumps(GATE).encode(),
+        "rollback": ROLLBACK,
+        **changes,
+    }
+    seen = {n: Observed(NEED, problem=v) if isinstance(v, Problem) else Observed(NEED, v) for n, v in kept.items()}
+    return proposals.judge_proposal({**seen, "cluster": kube_system()}, "rollback.json", terms or TERMS)
+
+
+def made(found: Judgement) -> dict[str, Any]:
+    return json.loads(found.files["proposal.json"])  # type: ignore[no-any-return]
+
+
+def test_the_proposal_holds_everything_that_a_review_merges() -> None:
+    found = proposed()
+    assert bad(found) == []
+    assert found.facts["proposal"] == digest_of(made(found)) == digest(canonical(made(found)))
+    wanted = read_tuple((HOME / "parameters/tuples/proposed.yaml").read_bytes(), "proposed").values
+    assert dict(read_tuple(found.files["released.yaml"], "released").values) == dict(wanted)
+    assert found.files["qualification.yaml"] == (DATA / "data" / "record.yaml").read_bytes()
+    for name, value in made(found)["files"].items():
+        assert digest(found.files[name]) == value
+    config, policy, binding = yaml.safe_load_all(found.files["admission.yaml"])
+    assert set(config["data"]) == {
+        admission.key_of(one) for images in (AUDIT, ROLLBACK) for one in admission.images_of(images)
+    }
+    assert policy == admission.policy()
+    assert binding["spec"]["validationActions"] == ["Warn", "Audit"]
+
+
+def test_it_does_not_depend_on_pods_or_on_when_it_was_judged() -> None:
+    audit = json.loads(AUDIT)
+    for record in audit["records"]:
+        record["pod"] = record["pod"][::-1]
+    later = {**GATE, "now": "2027-01-01T00:00:00Z"}
+    again = proposed(audit=json.dumps(audit).encode(), evidence=json.dumps(later).encode())
+    assert made(again) == made(proposed())
+
+
+def altered(data: bytes, change: Callable[[Any], Any]) -> bytes:
+    whole = json.loads(data)
+    change(whole)
+    return json.dumps(whole).encode()
+
+
+def test_it_depends_on_everything_that_matters() -> None:
+    first = digest_of(made(proposed()))
+    others = [
+        proposed(terms={**TERMS, "stabilisation_hours": 12}),
+        proposed(terms={**TERMS, "namespaces": ["gpu-operator"]}),
+        proposed(terms={**TERMS, "admission": {"enforcement": "deny", "namespace": "kube-system"}}),
+        proposed(record=b"another record"),
+        proposed(tuple=altered(TUPLE.value, lambda t: t["proposed"].update(hami="2.9.1"))),
+        proposed(tuple=altered(TUPLE.value, lambda t: t["record"].update(id="other"))),
+        proposed(canary=altered(proven().files["canary.json"], lambda c: c.update(manifest="sha256:9"))),
+        proposed(evidence=altered(json.dumps(GATE).encode(), lambda g: g["images"][0].update(exceptions=[]))),
+        proposed(evidence=altered(json.dumps(GATE).encode(), lambda g: g["images"][0]["scans"].clear())),
+        proposed(audit=altered(AUDIT, lambda a: a["records"][0].update(desired="other:1"))),
+        proposed(rollback=altered(ROLLBACK, lambda a: a["records"][0].update(desired="other:1"))),
+    ]
+    digests = [digest_of(made(one)) for one in others]
+    assert len({first, *digests}) == len(others) + 1
+
+
+def without(data: bytes, name: str) -> bytes:
+    return altered(data, lambda a: a.update(records=[r for r in a["records"] if name not in r["desired"]]))
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"rollback": AUDIT}, "rollback-not-released"),
+        ({"rollback": without(ROLLBACK, "dcgm-exporter")}, "rollback-not-released"),
+        ({"audit": without(AUDIT, "dcgm-exporter")}, "current-not-proposed"),
+        ({"rollback": b"{}"}, "rollback-malformed-baseline"),
+        ({"rollback": altered(ROLLBACK, lambda a: a.update(cluster="another"))}, "rollback-foreign-baseline"),
+        ({"rollback": altered(ROLLBACK, lambda a: a.update(verdict="fail"))}, "rollback-audit-not-passed"),
+        ({"rollback": Problem("unreadable", "gone")}, "unreadable"),
+        ({"evidence": Problem("unreadable", "gone")}, "unreadable"),
+    ],
+)
+def test_a_set_that_is_not_of_its_tuple_is_refused(changes: dict[str, Any], code: str) -> None:
+    assert code in bad(proposed(**changes))
+
+
+def test_an_image_that_is_rendered_and_was_never_seen_is_told() -> None:
+    images = json.dumps({"images": ["docker.io/jettech/kube-webhook-certgen:v1.5.2"]}).encode()
+    found = proposed(manifests=images)
+    assert bad(found) == [] and "rendered-not-audited" in codes(found)
+
+
+# -- approval --------------------------------------------------------------------------------------------------------
+
+
+def judged(value: Approved | Problem) -> Judgement:
+    need = Approval("sha256:1")
+    answer = Observed(need, problem=value) if isinstance(value, Problem) else Observed(need, value)
+    kept = Observed(Recorded("proposal", "proposal.json"), proposed().files["proposal.json"])
+    return proposals.judge_approval({"proposal": kept, "approval": answer})
+
+
+def test_an_approval_is_of_this_proposal_or_blocks() -> None:
+    check = proposals.approved_by_another()
+    kept = Observed(Recorded("proposal", "proposal.json"), proposed().files["proposal.json"])
+    assert check.follow is not None and check.against is Verdict.BLOCKED
+    assert check.follow({"proposal": kept}) == {"approval": Approval(digest_of(made(proposed())))}
+    assert codes(judged(Approved(demanded=False))) == ["approval-not-demanded"]
+    assert codes(judged(Approved(True, "lead", "2026-08-23T00:00:00Z"))) == ["approved"]
+    assert bad(judged(Problem("no-approval", "there is none"))) == ["no-approval"]
+
+
+@pytest.mark.parametrize("given", ["", "after/proposal.json"])
+def test_the_command_signs_the_proposal_of_a_run_and_tells_what_is_signed(tmp_path: Path, given: str) -> None:
+    run = tmp_path / "run"
+    (run / "after").mkdir(parents=True)
+    (run / "after" / "proposal.json").write_bytes(proposed().files["proposal.json"])
+    key = tmp_path / "lead"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", str(key)], check=True)
+    (tmp_path / "signers").write_text(f"lead {key.with_suffix('.pub').read_text()}")
+    done = CliRunner().invoke(approve, [str(run / given), "--key", str(key), "--change-id", "CHG-2077"])
+    assert done.exit_code == 0, done.output
+    for line in (digest_of(made(proposed())), "release kernel 5.15.0-119-generic", "canary run run-1, anchored"):
+        assert line in done.output
+    approver, _ = approval.judge(
+        run / approval.NAME,
+        site=Site(signers="signers", principals={"oncall": "oncall"}),
+        home=tmp_path,
+        operator="oncall",
+        change_id="CHG-2077",
+        plan=digest_of(made(proposed())),
+        now=datetime.now(UTC),
+    )
+    assert approver == "lead"
+
+
+def test_what_is_neither_plan_nor_proposal_is_not_signed(tmp_path: Path) -> None:
+    for data in (b"{}", b"[]", b"x", b'{"summary": 3}'):
+        (tmp_path / "plan.json").write_bytes(data)
+        done = CliRunner().invoke(approve, [str(tmp_path), "--key", "k", "--change-id", "C"])
+        assert done.exit_code == 1 and "neither the plan" in str(done.exception)
+
+
+# -- window ----------------------------------------------------------------------------------------------------------
+
+BEGAN = datetime(2026, 8, 22, 12, tzinfo=UTC)
+ENDS = BEGAN + timedelta(hours=24)
+
+
+def series(name: str, first: datetime = BEGAN, last: datetime = ENDS, step: int = 600, **labels: str) -> dict[str, Any]:
+    stamps = range(int(first.timestamp()), int(last.timestamp()) + 1, step)
+    metric = {"__name__": "ALERTS", "alertname": name, "alertstate": "firing", **labels}
+    return {"metric": metric, "values": [[stamp, "1"] for stamp in stamps]}
+
+
+def answer(*listed: dict[str, Any], kind: str = "matrix", **more: Any) -> bytes:
+    return json.dumps({"status": "success", "data": {"resultType": kind, "result": listed}, **more}).encode()
+
+
+DOG = series("Watchdog")
+
+
+QUIET = answer(DOG)
+
+
+def window(alerts: bytes | Problem | None = QUIET, now: datetime = ENDS + timedelta(minutes=1)) -> Judgement:
+    seen = {"approved": Observed(NEED, approved_run().files["approved-run.json"]), "now": Observed(Now(), now)}
+    if alerts is not None:
+        broken = isinstance(alerts, Problem)
+        seen["alerts"] = Observed(NEED, problem=alerts) if broken else Observed(NEED, alerts)  # type: ignore[arg-type]
+    return judge_stabilised(seen, NAMESPACES)
+
+
+def test_an_approval_names_the_end_of_its_window() -> None:
+    kept = Observed(Recorded("proposal", "proposal.json"), proposed().files["proposal.json"])
+    found = stabilise(24).judge({"proposal": kept, "now": Observed(Now(), BEGAN)})
+    told = json.loads(found.files["approved.json"])
+    assert codes(found) == ["stabilising"]
+    assert (told["approved_at"], told["admit_not_before"]) == ("2026-08-22T12:00:00Z", "2026-08-23T12:00:00Z")
+    assert (
+        told["proposal"] == digest_of(made(proposed())) and found.facts["admit_not_before"] == told["admit_not_before"]
+    )
+    assert bad(stabilise(0).judge({})) == ["no-window"]
+
+
+def test_a_quiet_window_that_is_over_admits() -> None:
+    assert codes(window()) == ["stabilised"]
+
+
+def test_before_the_end_the_answer_is_approved_not_admitted() -> None:
+    early = ENDS - timedelta(microseconds=1)
+    for alerts in (answer(DOG), None, b"nonsense", Problem("unreadable", "x")):
+        assert bad(window(alerts, early)) == ["approved-not-admitted"]
+    assert codes(window(now=ENDS)) == ["stabilised"]
+
+
+@pytest.mark.parametrize(
+    ("labels", "wanted"),
+    [
+        ({"name": "KubeDcGPUXidError"}, ["alert-firing"]),
+        ({"name": "GPUOperatorReconciliationFailed"}, ["alert-firing"]),
+        ({"name": "KubePodCrashLooping", "namespace": "gpu-operator"}, ["alert-firing"]),
+        ({"name": "KubePodCrashLooping", "namespace": "tenant-07"}, []),
+        ({"name": "KubeDcGPUXidError", "alertstate": "pending"}, []),
+        ({"name": "KubeDcGPUXidError", "alertstate": "odd"}, ["alert-firing"]),
+    ],
+)
+def test_an_alert_about_the_gpu_stack_anywhere_in_the_window_counts(labels: dict[str, str], wanted: list[str]) -> None:
+    for at in (BEGAN, BEGAN + timedelta(hours=7), ENDS):
+        found = window(answer(DOG, series(first=at, last=at, **labels)))
+        assert bad(found) == wanted
+        assert ("stabilised" in codes(found)) == (not wanted)
+
+
+def test_silence_without_the_alert_that_always_fires_proves_nothing() -> None:
+    assert bad(window(answer())) == ["alerts-unproven"]
+    assert bad(window(answer({**DOG, "values": []}))) == ["alerts-unproven"]
+
+
+@pytest.mark.parametrize(
+    ("dog", "wanted"),
+    [
+        (series("Watchdog", last=ENDS - timedelta(minutes=11)), "alerts-early"),
+        (series("Watchdog", first=BEGAN + timedelta(minutes=11)), "alerts-partial"),
+        (series("Watchdog", step=1200), "alerts-partial"),
+        (series("Watchdog", last=ENDS + timedelta(hours=1)), "alerts-malformed"),
+    ],
+)
+def test_an_answer_that_does_not_cover_the_window_is_unknown(dog: dict[str, Any], wanted: str) -> None:
+    assert bad(window(answer(dog))) == [wanted]
+
+
+def test_an_instant_answer_tells_of_the_end_only() -> None:
+    metric = DOG["metric"]
+    instant = {"metric": metric, "value": [ENDS.timestamp(), "1"]}
+    assert codes(window(answer(instant, kind="vector"))) == ["alerts-at-the-end-only", "stabilised"]
+    before = {"metric": metric, "value": [BEGAN.timestamp(), "1"]}
+    assert bad(window(answer(before, kind="vector"))) == ["alerts-early"]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"{}",
+        b"[]",
+        answer(DOG, status="error"),
+        answer(DOG, warnings=["a store did not answer"]),
+        answer(DOG, kind="scalar"),
+        answer({"metric": {"__name__": "up"}, "values": []}),
+        answer({"metric": {"__name__": "ALERTS"}, "values": []}),
+        answer({"metric": DOG["metric"]}),
+        answer({"metric": DOG["metric"], "values": [["x", "1"]]}),
+        answer({"metric": DOG["metric"], "values": [[1e400, "1"]]}),
+        answer(DOG, kind="vector"),
+    ],
+)
+def test_what_is_no_answer_to_a_query_of_alerts_is_refused(data: bytes) -> None:
+    assert bad(window(data)) == ["alerts-malformed"]
+
+
+def test_without_an_answer_nothing_is_known() -> None:
+    assert bad(window(None)) == ["alerts-not-given"]
+    assert bad(window(Problem("unreadable", "gone"))) == ["alerts-unreadable"]
+
+
+def test_the_fixtures_are_answers() -> None:
+    for name in ("alerts", "alerts-firing"):
+        kind, listed = read_alerts((DATA / "data" / f"{name}.json").read_bytes())
+        assert kind == "matrix" and len(listed) >= 2
