@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -86,7 +86,7 @@ def gate(
     report = decide(
         Given(
             images=_content(images, audited.LIMIT),
-            files=_files(folder, problems),
+            files=_files(folder),
             exceptions=_content(exceptions, decisions.LIMIT) if exceptions is not None else None,
             relations=_json(related, relations.read_indexes, problems) if related else {},
             terms=Terms(
@@ -118,12 +118,12 @@ def _content(path: str, limit: int) -> bytes | Problem:
     return data if len(data) <= limit else Problem("unreadable", f"more than {limit} bytes")
 
 
-def _files(path: str, problems: list[Finding]) -> dict[str, bytes | Problem]:
+def _files(path: str) -> Iterator[tuple[str, bytes | Problem]]:
+    """One file after another, so that a folder may be larger than the memory; a refusal stands for the rest."""
     try:
-        return files.folder(path, FILES, BYTES)
+        yield from files.folder(path, FILES, BYTES)
     except InputError as wrong:
-        problems.append(gatecodes.found("unreadable", path, wrong.message))
-        return {}
+        yield path, Problem("unreadable", wrong.message)
 
 
 def _json(path: str, reader: Any, problems: list[Finding]) -> Any:

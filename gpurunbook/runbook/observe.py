@@ -95,7 +95,7 @@ class Observer:
 
     def _files(self, need: Folder) -> dict[str, bytes | Problem]:
         path = next((p for p in (Path(need.path), self._home / need.path) if p.is_dir()), Path(need.path))
-        found = files.folder(str(path), need.files, need.limit)
+        found = dict(files.folder(str(path), need.files, need.limit))
         sums = {name: digest(raw) for name, raw in sorted(found.items()) if isinstance(raw, bytes)}
         place = f"inputs/{digest(repr(sums).encode())[7:19]}-{path.resolve().name}"
         for name, raw in found.items():

@@ -282,8 +282,10 @@ class _Work:
             shutil.rmtree(work)
 
     def _run(self, job: Job, work: Path) -> Call:
-        http = "true" if _LOOPBACK.fullmatch(job.argv[2].removeprefix("registry:")) else "false"
-        (work / _SYFT).write_text(f"check-for-app-update: false\nregistry: {{insecure-use-http: {http}}}\n")
+        http = _LOOPBACK.fullmatch(job.argv[2].removeprefix("registry:")) is not None
+        # Without the digest of every file, which no gate asks for, syft's own JSON is a fraction as long.
+        settings = {"check-for-app-update": False, "file": {"metadata": {"selection": "none"}}}
+        (work / _SYFT).write_text(json.dumps({**settings, "registry": {"insecure-use-http": http}}))
         started = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
         call = Call(FORM, job.argv[0], self._plan.pins[job.argv[0]], list(job.argv), started, 0.0, None, "", [])
         call = msgspec.structs.replace(call, key=job.key, database=job.database)

@@ -33,26 +33,25 @@ def read(path: str, limit: int = 1 << 30) -> bytes:
     return data
 
 
-def folder(path: str, files: int, limit: int) -> dict[str, bytes | Problem]:
-    """Writes nothing. Every file of a folder and below, hidden ones too, by its path in the folder.
+def folder(path: str, files: int, limit: int) -> Iterator[tuple[str, bytes | Problem]]:
+    """Writes nothing. Every file of a folder and below, hidden ones too, one after another: its path in it, its bytes.
 
-    What is no regular file, a symbolic link among them, and what cannot be read has a Problem in its place. Raises
-    InputError (`unreadable`) for what is no folder, and when there are more than `files` files or `limit` bytes.
+    What is no regular file, a symbolic link among them, and what cannot be read has a Problem for its bytes. Raises
+    InputError (`unreadable`) for what is no folder, and at the file with which there are more than `files` files or
+    `limit` bytes.
     """
-    found: dict[str, bytes | Problem] = {}
     left = limit
-    for name, full in _inside(path):
-        if len(found) >= files:
+    for count, (name, full) in enumerate(_inside(path)):
+        if count >= files:
             raise InputError(f"holds more than {files} files", subject=path, code="unreadable")
         try:
-            found[name] = full if isinstance(full, Problem) else _regular(full, left)
+            content = full if isinstance(full, Problem) else _regular(full, left)
         except OSError as wrong:
-            found[name] = Problem("unreadable", f"cannot be read: {wrong.strerror}")
-        content = found[name]
+            content = Problem("unreadable", f"cannot be read: {wrong.strerror}")
         left -= len(content) if isinstance(content, bytes) else 0
         if left < 0:
             raise InputError(f"holds more than {limit} bytes", subject=path, code="unreadable")
-    return found
+        yield name, content
 
 
 def _inside(top: str) -> Iterator[tuple[str, str | Problem]]:
@@ -106,7 +105,7 @@ def observe(need: Document | Folder) -> Observed:
     """Writes nothing. The bytes of a document or of a folder's files, or the problem that hid them."""
     try:
         if isinstance(need, Folder):
-            return Observed(need, folder(need.path, need.files, need.limit))
+            return Observed(need, dict(folder(need.path, need.files, need.limit)))
         return Observed(need, read(need.path, need.limit))
     except InputError as wrong:
         return Observed(need, problem=Problem(wrong.code, wrong.message))

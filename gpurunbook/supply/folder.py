@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -73,11 +73,11 @@ class Folder:
         return self.writers.get(sha256)
 
 
-def read_folder(files: Mapping[str, bytes | Problem], family: Family) -> Folder:
+def read_folder(files: Iterable[tuple[str, bytes | Problem]], family: Family) -> Folder:
     """Tells `family` what registry documents prove; writes nothing else. No file is passed over."""
     folder = Folder()
     blank: list[File] = []
-    for name, data in sorted(files.items()):
+    for name, data in files:
         if isinstance(data, Problem):
             folder.problems.append(found("unreadable", name, data.message))
             continue

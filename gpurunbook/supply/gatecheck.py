@@ -106,7 +106,7 @@ def _given(seen: Seen, age: int, stabilisation: int, used: tuple[str, ...], fore
     said = seen.get("exceptions")
     return Given(
         images=images,
-        files=evidence.value or {},
+        files=(evidence.value or {}).items(),
         exceptions=None if said is None else said.problem or said.value,
         relations=related,
         terms=Terms(times.nanoseconds(seen["now"].value), age, stabilisation, used),

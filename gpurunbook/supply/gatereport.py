@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -30,12 +30,13 @@ _GRAVITY = (Status.UNKNOWN, Status.FAIL, Status.WARN, Status.PASS)
 class Given:
     """What the gate is given: bytes, or the problem that hid them.
 
-    images: JSON of an audit; files: path in the folder → content; exceptions: YAML, None for no file; relations: index
-    → manifests; problems: what stands already against further inputs; names: of images and exceptions, for people.
+    images: JSON of an audit; files: path in the folder and content, one after another; exceptions: YAML, None for no
+    file; relations: index → manifests; problems: what stands already against further inputs; names: of images and
+    exceptions, for people.
     """
 
     images: bytes | Problem
-    files: Mapping[str, bytes | Problem]
+    files: Iterable[tuple[str, bytes | Problem]]
     exceptions: bytes | Problem | None
     relations: Mapping[str, Sequence[Child]]
     terms: Terms

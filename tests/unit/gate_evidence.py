@@ -163,7 +163,7 @@ class Evidence:
         said = self.exceptions
         return Given(
             images=self.audit if isinstance(self.audit, bytes | Problem) else text(self.audit),
-            files=self.files(),
+            files=self.files().items(),
             exceptions=said if said is None or isinstance(said, bytes) else text(said),
             relations=more.pop("relations", {}),
             terms=Terms(**terms),

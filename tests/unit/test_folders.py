@@ -29,7 +29,7 @@ def made(top: Path, *names: str) -> Path:
 
 def test_every_file_below_is_seen_by_its_path(tmp_path: Path) -> None:
     made(tmp_path / "e", "b.json", "a/x.json", "a/b/.trivyignore.yaml", ".hidden/y")
-    assert files.folder(str(tmp_path / "e"), 10, 1000) == {
+    assert dict(files.folder(str(tmp_path / "e"), 10, 1000)) == {
         name: name.encode() for name in ("b.json", "a/x.json", "a/b/.trivyignore.yaml", ".hidden/y")
     }
 
@@ -40,7 +40,7 @@ def test_what_is_no_regular_file_is_a_problem_and_is_not_followed(tmp_path: Path
     (top / "folder").symlink_to(tmp_path)
     (top / "broken").symlink_to(tmp_path / "nothing")
     os.mkfifo(top / "pipe")
-    seen = files.folder(str(top), 10, 1000)
+    seen = dict(files.folder(str(top), 10, 1000))
     assert seen.pop("a/x.json") == b"a/x.json"
     link, pipe = Problem("unreadable", "a symbolic link"), Problem("unreadable", "not a regular file")
     assert seen == {"file": link, "folder": link, "broken": link, "pipe": pipe}
@@ -48,7 +48,7 @@ def test_what_is_no_regular_file_is_a_problem_and_is_not_followed(tmp_path: Path
 
 def test_a_name_that_is_no_utf_8_can_stand_in_json(tmp_path: Path) -> None:
     (tmp_path / os.fsdecode(b"caf\xe9.json")).write_text("{}")
-    (name,) = files.folder(str(tmp_path), 10, 1000)
+    ((name, _),) = files.folder(str(tmp_path), 10, 1000)
     assert name == "caf\\xe9.json"
 
 
@@ -58,7 +58,7 @@ def test_a_folder_that_cannot_be_entered_is_a_problem(tmp_path: Path, monkeypatc
         Path("d" * 200).mkdir()
         monkeypatch.chdir("d" * 200)
     Path("x").touch()
-    seen = files.folder(str(tmp_path), 10, 1000)
+    seen = dict(files.folder(str(tmp_path), 10, 1000))
     monkeypatch.chdir(tmp_path)
     shutil.rmtree("d" * 200)
     assert [type(found) for found in seen.values()] == [Problem]
@@ -68,15 +68,15 @@ def test_a_folder_that_cannot_be_entered_is_a_problem(tmp_path: Path, monkeypatc
 def test_a_folder_beyond_its_limits_is_refused(tmp_path: Path, count: int, size: int, says: str) -> None:
     made(tmp_path, "a", "b", "c")
     with pytest.raises(InputError, match=says):
-        files.folder(str(tmp_path), count, size)
-    assert len(files.folder(str(tmp_path), 3, 3)) == 3
+        list(files.folder(str(tmp_path), count, size))
+    assert len(list(files.folder(str(tmp_path), 3, 3))) == 3
 
 
 @pytest.mark.parametrize("path", ["none", "file", "a\0b"])
 def test_what_is_no_folder_is_refused(tmp_path: Path, path: str) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="is not a folder"):
-        files.folder(str(tmp_path / path), 10, 1000)
+        list(files.folder(str(tmp_path / path), 10, 1000))
 
 
 def test_what_was_seen_is_copied_and_told(tmp_path: Path) -> None:
