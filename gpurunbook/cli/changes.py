@@ -32,17 +32,19 @@ def approve(plan: Path, key: Path, change_id: str, expires: str) -> int:
     """
     from gpurunbook.errors import InputError
     from gpurunbook.journal import canonical, digest
-    from gpurunbook.runbook import approval
+    from gpurunbook.runbook import approval, authority
     from gpurunbook.runbook.hostile import harmless
 
+    if not authority.CHANGE_ID.fullmatch(change_id):
+        raise click.BadParameter(f"{change_id!r:.80} is no change id that an apply can have", param_hint="--change-id")
+    until = _until(expires, datetime.now(UTC))
     path, folder = _to_sign(plan)
     try:
         document = json.loads(path.read_bytes())
         told = _told(document)
-    except (OSError, ValueError, KeyError, TypeError) as wrong:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as wrong:
         raise InputError(f"neither the plan of a dry run nor a proposal: {wrong}", subject=str(path)) from None
     wanted = digest(canonical(document))
-    until = _until(expires, datetime.now(UTC))
     made = approval.approve(folder, change_id=change_id, expires=until, plan=wanted, key=key)
     for line in (f"plan {wanted}", f"cluster {document.get('cluster')}", *told, f"until {until:%Y-%m-%dT%H:%M:%SZ}"):
         click.echo(harmless(line, 2000))
@@ -68,20 +70,23 @@ def _told(document: dict[str, Any]) -> list[str]:
     return [f"{s['step']}: {m['verb']} {m['target']['kind']} {m['target']['name']}" for s, m in _entries(document)]
 
 
-def _entries(document: dict[str, object]) -> list[tuple[dict[str, object], dict[str, dict[str, object]]]]:
-    steps = document["steps"]
-    assert isinstance(steps, list)
-    return [(step, mutation) for step in steps for mutation in step["mutations"]]
+def _entries(document: dict[str, Any]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    return [(step, mutation) for step in document["steps"] for mutation in step["mutations"]]
 
 
 def _until(text: str, now: datetime) -> datetime:
     found = re.fullmatch(r"([0-9]{1,4})([mhd])", text)
-    if found:
-        return now + timedelta(seconds=int(found[1]) * _UNITS[found[2]])
     try:
-        return datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
+        if found:
+            until = now + timedelta(seconds=int(found[1]) * _UNITS[found[2]])
+        else:
+            until = datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
     except ValueError:
-        raise click.BadParameter(f"{text!r}: wanted 30m, 4h, 2d or 2026-01-31T12:00:00Z") from None
+        until = now
+    if until <= now:
+        wanted = "wanted 30m, 4h, 2d or a time to come such as 2036-01-31T12:00:00Z"
+        raise click.BadParameter(f"{text!r}: {wanted}", param_hint="--expires")
+    return until
 
 
 @click.command(context_settings=_HELP)
@@ -160,24 +165,32 @@ def adopt(node: str, **options: Any) -> int:
 def abort(run: str, **options: Any) -> int:
     """Undo what a run left in the cluster: each node that it cordoned is released, its lease is taken and given back.
 
-    A dry run unless --set apply=true; with several nodes, one after the other, until one is not released.
+    A dry run unless --set apply=true; with several nodes, one after the other, until one is not released. Exit 1 also
+    when the run left something that this does not undo.
     """
     from gpurunbook.errors import InputError
+    from gpurunbook.runbook.hostile import harmless
 
     found, problems = _left(options["cluster"])
     if problems:
         raise InputError(f"not everything could be listed: {problems[0].message}", subject=run)
-    nodes = sorted({left.target.removeprefix("node/") for left in found if left.run == run})
-    if not nodes:
+    mine = [left for left in found if left.run == run]
+    if not mine:
         click.echo(f"run {run} left nothing in this cluster")
         return 0
-    held = {left.target.removeprefix("node/") for left in found if left.run == run and left.kind == "lease"}
+    nodes = sorted({left.target.removeprefix("node/") for left in mine if left.target.startswith("node/")})
+    held = {left.target.removeprefix("node/") for left in mine if left.kind == "lease"}
     for node in nodes:
         taken = [f"take_over={run}"] if node in held else []
         code = _change("node_cordon", [f"node={node}", "action=release", *taken], **dict(options))
         if code:
             return code
-    return 0
+    others = [left for left in mine if not left.target.startswith("node/")]
+    for left in others:
+        click.echo(
+            f"not undone by this command: {left.kind} {harmless(left.name)} of {harmless(left.target)}", err=True
+        )
+    return 1 if others else 0
 
 
 @click.command(context_settings=_HELP)

@@ -1,0 +1,271 @@
+"""The commands around changes: approve, leftovers, release, adopt, abort, resume.
+
+Covered: what each prints and answers, hostile text, what they refuse before a kernel starts; and one chain on real
+notebooks: a run dies, its leftovers are found, `resume` goes on with it, `release` and `abort` undo it.
+Not covered: what a release or an adoption judges (test_runs.py, test_runs_standing.py), the commands in Lab.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import runs
+from click.testing import CliRunner, Result
+from runs import Lab, finish, marks, owner
+
+from gpurunbook.cli import group
+from gpurunbook.errors import InputError, ParameterError
+from gpurunbook.journal import read, replay
+from gpurunbook.nodes import cordon
+from gpurunbook.runbook import approval, keep, plans, workspace
+from gpurunbook.runbook.site import Site
+
+NOTEBOOKS = Path(__file__).parents[2] / "runbooks"
+WHOLE, NONE = (True, True, True), (False, False, False)
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    with runs.lab(tmp_path_factory.mktemp("commands"), nodes=30) as made:
+        for notebook in NOTEBOOKS.glob("*.ipynb"):
+            shutil.copy(notebook, made.home / "runbooks")
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def _entered(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    lab.enter(monkeypatch)
+    yield
+    lab.disarm()
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("keys")
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", str(folder / "lead")], check=True)
+    (folder / "signers").write_text(f"lead {(folder / 'lead.pub').read_text()}")
+    return folder
+
+
+def command(*given: str) -> Result:
+    return CliRunner().invoke(group, list(given), standalone_mode=False, catch_exceptions=False)
+
+
+def answer(*given: str) -> tuple[int, dict[str, Any]]:
+    result = command(*given, "-o", "json")
+    return int(result.return_value), json.loads(result.stdout)
+
+
+# -- approve ---------------------------------------------------------------------------------------------------------
+
+
+def dry_run(lab: Lab) -> tuple[Path, str]:
+    values = lab.planned(lab.node())
+    return runs.only(lab.out), values["plan"]
+
+
+@pytest.mark.parametrize("whole_folder", [True, False])
+def test_a_plan_is_told_and_signed_beside_it(lab: Lab, keys: Path, whole_folder: bool) -> None:
+    folder, plan = dry_run(lab)
+    given = folder if whole_folder else folder / plans.NAME
+    result = command("approve", str(given), "--key", str(keys / "lead"), "--change-id", "CHG-7")
+    assert result.return_value == 0
+    node = json.loads((folder / plans.NAME).read_bytes())["steps"][0]["mutations"][0]["target"]["name"]
+    for line in (f"plan {plan}", f"cluster {lab.uid}", f"mark: patch Node {node}", str(folder / approval.NAME)):
+        assert line in result.output.splitlines()
+    site = Site(signers=str(keys / "signers"), principals={"o": "oncall"})
+    approver, until = approval.judge(
+        folder / approval.NAME,
+        site=site,
+        home=lab.home,
+        operator="o",
+        change_id="CHG-7",
+        plan=plan,
+        now=datetime.now(UTC),
+    )
+    assert approver == "lead"
+    left = datetime.strptime(until, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC) - datetime.now(UTC)
+    assert timedelta(hours=3, minutes=59) < left <= timedelta(hours=4)
+
+
+@pytest.mark.parametrize("content", [None, b"", b"{", b"[]", b"7", b'{"steps":7}', b'{"steps":[{}]}', b"[" * 100_000])
+def test_what_is_no_plan_is_not_signed(keys: Path, tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / plans.NAME
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(InputError):
+        command("approve", str(tmp_path), "--key", str(keys / "lead"), "--change-id", "CHG-7")
+    assert not (tmp_path / approval.NAME).exists()
+
+
+@pytest.mark.parametrize(
+    "expires", ["soon", "4", "-4h", "4w", "2026-01-31", "2020-01-01T00:00:00Z", "0m", "99999d", "٤h"]
+)
+def test_an_expiry_that_is_none_or_over_is_not_signed(lab: Lab, keys: Path, expires: str) -> None:
+    folder, _ = dry_run(lab)
+    with pytest.raises(Exception, match="wanted 30m, 4h, 2d") as refused:
+        command("approve", str(folder), "--key", str(keys / "lead"), "--change-id", "CHG-7", f"--expires={expires}")
+    assert type(refused.value).__name__ == "BadParameter"
+    assert not (folder / approval.NAME).exists()
+
+
+@pytest.mark.parametrize("change_id", ["", " ", "CHG 7", '"}', "x" * 65])
+def test_a_change_id_that_no_apply_can_have_is_not_signed(lab: Lab, keys: Path, change_id: str) -> None:
+    folder, _ = dry_run(lab)
+    with pytest.raises(Exception, match="change id"):
+        command("approve", str(folder), "--key", str(keys / "lead"), f"--change-id={change_id}")
+    assert not (folder / approval.NAME).exists()
+
+
+def test_hostile_names_in_a_plan_are_harmless_on_the_terminal(lab: Lab, keys: Path) -> None:
+    folder, _ = dry_run(lab)
+    path = folder / plans.NAME
+    document = json.loads(path.read_bytes())
+    document["cluster"] = "\x1b]0;title\x07"
+    document["steps"][0]["step"] = "mark\r\x1b[2Knothing"
+    path.write_text(json.dumps(document))
+    result = command("approve", str(folder), "--key", str(keys / "lead"), "--change-id", "CHG-7")
+    assert not set("\x1b\x07\r") & set(result.output)
+
+
+# -- leftovers -------------------------------------------------------------------------------------------------------
+
+
+def test_leftovers_lists_cordons_and_leases_with_their_runs(lab: Lab) -> None:
+    node, free = lab.node(), lab.node()
+    run = lab.cordon(node, **lab.planned(node))
+    finish(run, until="mark")
+    code, said = answer("leftovers")
+    assert (code, said["verdict"], said["problems"]) == (0, "pass", [])
+    mine = [left for left in said["leftovers"] if left["target"] == f"node/{node}"]
+    assert [(left["kind"], left["run"], left["state"]) for left in mine] == [
+        ("cordon", run.id, "unschedulable and taint"),
+        ("lease", run.id, "held"),
+    ]
+    assert not [left for left in said["leftovers"] if left["target"] == f"node/{free}"]
+    text = command("leftovers").output
+    assert f"gpurunbook release {node}, or gpurunbook adopt {node}" in text
+    assert f"gpurunbook abort {run.id}" in text
+
+
+def test_leftovers_that_cannot_be_listed_are_never_nothing(lab: Lab) -> None:
+    lab.arm({"path": "/api/v1/nodes"}, {"status": 403}, times=0)
+    code, said = answer("leftovers")
+    assert (code, said["verdict"]) == (2, "unknown")
+    assert "HTTP 403" in said["problems"][0]
+    result = CliRunner().invoke(group, ["leftovers"], standalone_mode=False, catch_exceptions=False)
+    assert "could not be listed: GET /api/v1/nodes: HTTP 403" in result.stderr
+    assert "nothing is left" not in result.stdout
+
+
+def test_hostile_marks_are_harmless_on_the_terminal(lab: Lab) -> None:
+    node = lab.node()
+    value = cordon.ownership(
+        run="\x1b[31m$(reboot)", runbook="x", step="x", change="x", plan="x", head="x", time="\x1b]0;x\x07"
+    )
+    lab.change(node, {"metadata": {"annotations": {cordon.ANNOTATION: value}}})
+    text = command("leftovers").output
+    assert "look at the node by hand" in text
+    assert not set("\x1b\x07") & set(text)
+    lab.change(node, {"metadata": {"annotations": {cordon.ANNOTATION: None}}})
+
+
+# -- what needs no kernel ---------------------------------------------------------------------------------------------
+
+
+def test_abort_of_a_run_that_left_nothing_says_so(lab: Lab) -> None:
+    result = command("abort", "r-unknown")
+    assert (result.return_value, result.output) == (0, "run r-unknown left nothing in this cluster\n")
+
+
+def test_abort_does_nothing_while_not_everything_could_be_listed(lab: Lab) -> None:
+    lab.arm({"path": "/apis/coordination.k8s.io/v1/leases"}, {"status": 500}, times=0)
+    with pytest.raises(InputError, match="not everything could be listed"):
+        command("abort", "r1")
+
+
+def test_abort_names_a_lease_that_it_cannot_undo(lab: Lab) -> None:
+    body = {
+        "metadata": {
+            "name": "gpurunbook-cluster",
+            "labels": {"gpurunbook.io/lease": "true"},
+            "annotations": {"gpurunbook.io/target": "cluster"},
+        },
+        "spec": {"holderIdentity": "r-upgrade"},
+    }
+    lab.admin.call("POST", runs.LEASES, body)
+    result = command("abort", "r-upgrade")
+    assert result.return_value == 1
+    assert "gpu-operator/gpurunbook-cluster" in result.output
+    lab.admin.call("DELETE", f"{runs.LEASES}/gpurunbook-cluster")
+
+
+@pytest.mark.parametrize("name", ["release", "adopt"])
+@pytest.mark.parametrize("given", ["--set=nodes=a", "--set=apply=maybe", "--set=max_out=x", "--run-id=../x"])
+def test_a_wrong_parameter_is_refused_before_a_kernel_starts(lab: Lab, name: str, given: str) -> None:
+    before = set(lab.out.iterdir())
+    with pytest.raises(ParameterError):
+        command(name, "gpu-0002", given)
+    assert set(lab.out.iterdir()) == before
+
+
+@pytest.mark.parametrize("run", ["../x", "", "no such"])
+def test_resume_of_what_is_no_run_id_is_refused(lab: Lab, run: str) -> None:
+    with pytest.raises(ParameterError, match="is no run id"):
+        command("resume", run)
+
+
+def test_resume_of_a_run_that_is_not_here_is_told(lab: Lab) -> None:
+    with pytest.raises(InputError, match="this is no run folder"):
+        command("resume", "r-unknown")
+
+
+# -- with kernels ----------------------------------------------------------------------------------------------------
+
+
+def closing(run_dir: Path) -> tuple[str, str]:
+    found = replay(read(run_dir / "journal.jsonl")).closing
+    assert found is not None
+    return found["data"]["verdict"], found["data"]["code"]
+
+
+def test_a_run_of_a_notebook_that_was_stopped_is_resumed_with_its_own_parameters(lab: Lab) -> None:
+    node = lab.node()
+    values = lab.planned(node)
+    lab.holder(node)
+    given = [f"--set={name}={value}".replace("=True", "=true") for name, value in {**runs.GIVEN, **values}.items()]
+    result = command(
+        "run", "node_cordon", "--run-id", f"stopped-{node}", "--set=max_out=999", f"--set=node={node}", *given
+    )
+    run_dir = lab.out / f"stopped-{node}"
+    assert (result.return_value, closing(run_dir)) == (1, ("blocked", "gpu-held"))
+    lab.admin.call("DELETE", f"/api/v1/namespaces/default/pods/trainer-{node}", None, gracePeriodSeconds=0)
+    result = command("resume", run_dir.name)
+    assert (result.return_value, closing(run_dir)) == (0, ("pass", "all-steps-passed"))
+    assert owner(lab.seen(node)) == run_dir.name
+
+
+def test_abort_plans_the_release_of_a_dead_run_and_release_with_the_plan_gives_the_node_back(lab: Lab) -> None:
+    node = lab.node()
+    run = lab.cordon(node, **lab.planned(node))
+    finish(run, until="mark")
+    keep.release(run.folder / workspace.KERNEL_LOCK)
+    before = set(lab.out.iterdir())
+    result = command("abort", run.id, "--set=max_out=999")
+    assert result.return_value == 0
+    (made,) = [p for p in set(lab.out.iterdir()) - before if (p / "run.json").exists()]
+    assert closing(made) == ("planned", "planned")
+    assert marks(lab.seen(node)) == WHOLE
+    parameters = made / "apply.yaml"
+    given = [f"--set={name}={value}" for name, value in {"change_id": "CHG-8", "reason": "give it back"}.items()]
+    result = command("release", node, f"--parameters={parameters}", *given)
+    assert result.return_value == 0, result.output
+    assert marks(lab.seen(node)) == NONE
+    assert lab.lease(node) is None
