@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from typing import Any
 from playwright.sync_api import Locator, Page, expect
 
 from gpurunbook.cli.run import make
+from gpurunbook.runbook.workspace import kernel_alive
 
 CLI = (sys.executable, "-c", "import sys; from gpurunbook.cli import main; main(sys.argv[1:])")
 START_SECONDS = 90.0
@@ -146,9 +147,8 @@ class Notebook:
         self.page.locator(f".lm-TabBar-tab[data-id='{self.tab}']").click()
 
     def idle(self) -> None:
-        """Waits until the kernel has nothing to do."""
-        state = self.panel.locator(".jp-Notebook-ExecutionIndicator[data-status=idle]")
-        expect(state).to_be_attached(timeout=START_SECONDS * 1000)
+        """Waits until its kernel says that it has nothing to do. What is run before that is lost without a word."""
+        expect(self.page.locator("#jp-main-statusbar")).to_contain_text("| Idle", timeout=START_SECONDS * 1000)
 
     def cell(self, id: str) -> Locator:
         """One cell."""
@@ -179,13 +179,19 @@ class Notebook:
         """Restarts the kernel from the menu and says yes."""
         self._menu("Kernel", "Restart Kernel…")
         self.page.locator(".jp-Dialog .jp-mod-accept").click()
-        expect(self.page.locator(".jp-Dialog")).to_have_count(0)
+        self._until(lambda: not kernel_alive(self.file.parent), "the kernel did not end")
         self.idle()
 
     def shut_down(self) -> None:
         """Shuts the kernel down from the menu."""
         self._menu("Kernel", "Shut Down Kernel")
         expect(self.page.locator("#jp-main-statusbar")).to_contain_text("No Kernel", timeout=CELL_SECONDS * 1000)
+
+    def _until(self, true: Callable[[], bool], trouble: str) -> None:
+        end = time.monotonic() + CELL_SECONDS
+        while not true():
+            assert time.monotonic() < end, trouble
+            self.page.wait_for_timeout(50)
 
     def _menu(self, menu: str, item: str) -> None:
         self.page.locator(".lm-MenuBar-item", has_text=re.compile(f"^{menu}$")).click()
@@ -195,10 +201,7 @@ class Notebook:
         """Saves by Control+S and waits until the file is the new one."""
         before = self.file.stat().st_mtime_ns
         self.page.keyboard.press("Control+s")
-        end = time.monotonic() + CELL_SECONDS
-        while self.file.stat().st_mtime_ns == before:
-            assert time.monotonic() < end, "JupyterLab did not save"
-            self.page.wait_for_timeout(50)
+        self._until(lambda: self.file.stat().st_mtime_ns != before, "JupyterLab did not save")
         expect(self.panel.locator(".jp-mod-dirty")).to_have_count(0)
 
     @property

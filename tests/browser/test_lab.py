@@ -136,7 +136,7 @@ def audited(workbench: Page, lab: Lab) -> Audited:
     notebook.run("parameters", notebook.injected, "start", "evidence", "close")
     shown = in_lab(notebook)
     notebook.save()
-    picture(workbench, "lab-audit.png", 1180, notebook.cell("audit"))
+    picture(workbench, "lab-audit.png", 1330, notebook.cell("audit").locator(".jp-Cell-outputWrapper"))
     prompts = notebook.panel.locator(".jp-CodeCell .jp-InputArea-prompt").all_inner_texts()
     return Audited(notebook, folder, shown, notebook.trust, prompts)
 
