@@ -58,7 +58,12 @@ def plotly(figure: Figure) -> dict[str, Any]:
             "text": [str(spoken(value)) for value in values],
             "textposition": "auto",
             "textangle": 0,
-            "marker": {"color": PALETTE[i % len(PALETTE)], "pattern": {"shape": _HATCH[i % len(_HATCH)]}},
+            "insidetextanchor": "middle",
+            "marker": {
+                "color": PALETTE[i % len(PALETTE)],
+                # Over the colour: a number on a hatch without ground cannot be read.
+                "pattern": {"shape": _HATCH[i % len(_HATCH)], "fillmode": "overlay", "fgopacity": 0.25},
+            },
         }
         for i, (name, values) in enumerate(figure.series.items())
     ]
