@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from gpurunbook.errors import InputError, ParameterError
@@ -25,13 +26,16 @@ from gpurunbook.plan import (
 from gpurunbook.supply import audited, decisions, times
 from gpurunbook.supply.audit import identity
 from gpurunbook.supply.gate import Terms
-from gpurunbook.supply.gatecodes import found
+from gpurunbook.supply.gatecodes import CHECK, CODES, found
 from gpurunbook.supply.gatereport import Given, Report, counts, decide
 from gpurunbook.supply.members import at
 from gpurunbook.supply.relations import read_indexes
 
 ROWS = 200
 """Images that the notebook's table shows."""
+
+FINDINGS = 500
+"""Findings that the notebook shows one by one."""
 
 
 def evidence_gate(
@@ -154,11 +158,18 @@ def _foreign(seen: Seen, images: bytes | Problem) -> list[Finding]:
     return []
 
 
+def _shown(findings: Sequence[Finding]) -> Iterator[Finding]:
+    """The gravest findings one by one, the rest counted by code."""
+    yield from findings[:FINDINGS]
+    for (status, code), count in Counter((f.status, f.code) for f in findings[FINDINGS:]).items():
+        yield Finding(CHECK, "", status, code, f"{count} more; all stand in gate.json", CODES.get(code, ("", ""))[1])
+
+
 def judgement(report: Report) -> Judgement:
     """Writes nothing. A report as findings, a table, facts, and the file `gate.json`."""
     ids = sorted({name for image in report.images for name in image.accepted})
     return Judgement(
-        findings=report.findings,
+        findings=tuple(_shown(report.findings)),
         views=(table(report),),
         facts={
             "verdict": report.verdict,

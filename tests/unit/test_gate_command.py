@@ -249,6 +249,16 @@ def test_the_check_refuses_what_the_command_refuses() -> None:
     assert [row[0] for row in judgement.views[0].rows] == ["fail", "pass"]
 
 
+def test_thousands_of_findings_are_counted_and_none_is_lost() -> None:
+    evidence = Evidence()
+    evidence.vulnerabilities(*(vulnerability(f"CVE-2026-{n}", "curl", "HIGH") for n in range(1000, 3000)))
+    judgement = judged(evidence)
+    assert len(judgement.findings) == 501
+    assert judgement.findings[-1].message.startswith("1500 more")
+    assert worst(judgement.findings) is Status.FAIL
+    assert len(json.loads(judgement.files["gate.json"])["findings"]) == 2000
+
+
 @pytest.mark.parametrize(
     ("nodes", "expected"),
     [
