@@ -90,6 +90,8 @@ def test_an_apply_stands_on_its_own_dry_run_and_its_own_approval(home: Path) -> 
     (started,) = records(last, "start")
     assert started["parameters"]["plan"] == records(dry, "close")[-1]["plan"]
     assert started["parameters"]["expect_cluster"] == records(dry, "cluster")[-1]["cluster"]["uid"]
+    pages = [(link.outcome.run_dir / "node_cordon.html").read_text() for link in (dry, last)]
+    assert ["<div>Next:" in page for page in pages] == [True, False], "a sealed pass needs nothing more"
     for link in (dry, last):
         assert verify(link.outcome.run_dir).verdict == "consistent"
         assert not link.outcome.run_dir.joinpath("approval.json").exists() or link is dry
