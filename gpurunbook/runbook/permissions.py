@@ -11,6 +11,7 @@ import msgspec
 import yaml
 
 from gpurunbook.declared.book import Permission, Runbook
+from gpurunbook.errors import ParameterError
 from gpurunbook.runbook.site import Site
 
 IDENTITY = (Permission("get", "namespaces", name="kube-system"),)
@@ -20,7 +21,8 @@ IDENTITY = (Permission("get", "namespaces", name="kube-system"),)
 def needed(book: Runbook, chosen: Any, site: Site) -> list[Permission]:
     """Writes nothing. The declared permissions with `{parameter}` and `{site.field}` filled in.
 
-    A list parameter gives one permission for each of its entries.
+    A list parameter gives one permission for each of its entries. Raises ParameterError for one that is empty: a
+    permission for nothing in particular would be one for everything.
     """
     words = {**msgspec.structs.asdict(chosen), **{f"site.{k}": v for k, v in msgspec.structs.asdict(site).items()}}
     return [*IDENTITY, *(p for declared in book.permissions for p in _filled(declared, words))]
@@ -34,8 +36,16 @@ def _filled(permission: Permission, words: Mapping[str, Any]) -> list[Permission
 def _values(text: str, words: Mapping[str, Any]) -> list[str]:
     if not text.startswith("{"):
         return [text]
-    value = words[text.strip("{}")]
-    return [value] if isinstance(value, str) else list(value)
+    name = text.strip("{}")
+    value = words[name]
+    values = [value] if isinstance(value, str) else list(value)
+    if "" in values:
+        raise ParameterError(
+            "is empty, and names what the runbook works on",
+            subject=f"parameter {name.replace('site.', 'of the site file ')!r}",
+            remedy="Set it in the parameters cell and begin a new run.",
+        )
+    return values
 
 
 def spell(permission: Permission) -> str:

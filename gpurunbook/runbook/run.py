@@ -291,6 +291,7 @@ class Run(Ledger):
         operator = ""
         reasons: tuple[str, ...] = ("captured file instead of a live cluster",)
         captured = bool(getattr(self.parameters, "pod_json", ""))
+        wanted = [] if captured else permissions.needed(self.book, self.parameters, self.site)
         if not captured:
             try:
                 self._expected(before)
@@ -316,8 +317,8 @@ class Run(Ledger):
                 "rehearsal_reasons": list(reasons),
             },
         )
-        if not captured:
-            self._permitted(operator)
+        if wanted and (missing := self.cluster.missing(wanted)):
+            self._refuse(missing, operator)
 
     def _expected(self, before: State) -> None:
         """The cluster is the one that was meant; judged by its first answer, before any other call."""
@@ -332,11 +333,6 @@ class Run(Ledger):
                     remedy="Nothing else was read. Check the kubeconfig context.",
                     code="wrong-cluster",
                 )
-
-    def _permitted(self, operator: str) -> None:
-        missing = self.cluster.missing(permissions.needed(self.book, self.parameters, self.site))
-        if missing:
-            self._refuse(missing, operator)
 
     def _refuse(self, missing: Sequence[Permission], operator: str) -> NoReturn:
         raise Denied(

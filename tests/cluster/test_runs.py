@@ -112,6 +112,13 @@ def test_the_wrong_cluster_is_told_after_one_request(lab: Lab, start: Callable[.
     assert (found["verdict"], found["code"], found["step"]) == ("blocked", "wrong-cluster", "start")
 
 
+def test_a_node_without_a_name_is_told_before_anything_is_asked(lab: Lab) -> None:
+    with lab.requests() as seen, pytest.raises(errors.ParameterError, match="parameter 'node': is empty"):
+        lab.cordon("")
+    assert seen == []
+    assert (ended(lab.out)["verdict"], ended(lab.out)["code"]) == ("unknown", "parameter")
+
+
 @pytest.mark.parametrize("expected", ["prod-a", ""])
 def test_the_right_cluster_by_its_alias_or_by_none_goes_on(lab: Lab, expected: str) -> None:
     (lab.home / "parameters" / "site-alias.yaml").write_text(f"clusters: {{prod-a: {lab.uid}}}\n")
@@ -444,6 +451,31 @@ def test_an_adoption_makes_another_run_the_owner_and_never_opens_the_node(lab: L
     assert (owner(lab.seen(node)), marks(lab.seen(node))) == (second.id, (True, True, True))
     assert first.id != second.id
     assert [c for c in runs.changed(seen) if "nodes" in c[1]] == [("PATCH", f"/api/v1/nodes/{node}")]
+
+
+@pytest.mark.parametrize("action", ["cordon", "release", "adopt"])
+def test_anothers_cordon_is_respected_by_every_action(lab: Lab, action: str) -> None:
+    node = lab.node()
+    lab.change(node, {"spec": {"unschedulable": True}})
+    before = lab.seen(node)
+    run = lab.cordon(node, action=action)
+    with pytest.raises(errors.Stopped):
+        finish(run)
+    assert verdict(run) == ("blocked", "cordon-of-another")
+    assert lab.seen(node) == before
+
+
+@pytest.mark.parametrize(("ready", "code"), [("False", "node-not-ready"), ("Unknown", "node-not-ready")])
+def test_a_node_that_is_not_ready_is_not_given_back(lab: Lab, ready: str, code: str) -> None:
+    node = lab.node()
+    lab.applied(node)
+    conditions = [{"type": "Ready", "status": ready}]
+    lab.admin.call("PATCH", f"/api/v1/nodes/{node}/status", {"status": {"conditions": conditions}}, runs.JSON_MERGE)
+    run = lab.cordon(node, action="release")
+    with pytest.raises(errors.Stopped):
+        finish(run)
+    assert verdict(run) == ("blocked" if ready == "False" else "unknown", code)
+    assert marks(lab.seen(node)) == (True, True, True)
 
 
 def test_without_the_taint_the_cordon_is_weaker_and_says_so(lab: Lab) -> None:

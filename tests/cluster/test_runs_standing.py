@@ -20,6 +20,7 @@ import runs
 from runs import Lab, closing, eventually, finish, marks, owner, records, step, verdict
 
 from gpurunbook import errors
+from gpurunbook.embedded import actors
 from gpurunbook.findings import Finding, Status
 from gpurunbook.nodes.cordon import ANNOTATION, TAINT
 from gpurunbook.plan import Object, Progress, Seen, Wait
@@ -548,6 +549,27 @@ def test_somebody_who_fights_is_fought_a_bounded_number_of_times_and_the_node_st
     assert verdict(run) == ("failed", "lost-again")
     assert len(told(run)) == guard.AGAIN
     assert marks(lab.seen(node)) == WHOLE
+
+
+def test_a_controller_that_uncordons_and_pods_that_land_at_once_are_told(lab: Lab) -> None:
+    # The actors of the embedded server, as a driver manager and a scheduler would work.
+    node = lab.node()
+    run = marked(lab, node)
+    ended = threading.Event()
+    actors.start("fights-cordon", {"node": node, "times": 2, "delay": 0.2}, lab.admin.again(), ended.set)
+    landing = {"node": node, "name": f"landed-{node}-", "resources": {"cpu": "1"}}
+    actors.start("lands-pods", landing, lab.admin.again(), lambda: None)
+
+    def deed() -> None:
+        assert ended.wait(10)
+        eventually(lambda: marks(lab.seen(node)) == WHOLE)
+        lab.change(node, {"metadata": {"labels": {"over": ""}}})
+
+    with meanwhile(deed):
+        custom(run, good)
+    assert len(told(run)) == 2
+    step(run, "close")
+    assert verdict(run) == ("pass", "all-steps-passed")
 
 
 def test_a_node_that_is_gone_in_a_wait_is_cordoned_when_it_joins_again(lab: Lab) -> None:

@@ -8,11 +8,15 @@ Left out: the reaction time (tests/bench), watches on the real control plane (te
 from __future__ import annotations
 
 import itertools
+import json
+import re
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, ClassVar
 
 import pytest
 from embedded_server import Embedded, start, stop
@@ -291,6 +295,132 @@ def test_credentials_that_stay_expired_are_told(server: Embedded) -> None:
     source = Cluster("", Connection(load("brief@many", config), sleep=lambda _: None))
     with follow(source, {"it": NODES}) as after:
         until(after, lambda s: s["it"].problem and s["it"].problem.code == "unauthorized")
+
+
+# -- odd servers -----------------------------------------------------------------------------------------------------
+
+
+class Odd(BaseHTTPRequestHandler):
+    """Lists one node at version 10, and answers each watch with the next of the given streams; then it stays silent."""
+
+    streams: ClassVar[list[list[dict[str, Any]]]] = []
+    asked: ClassVar[list[str]] = []
+    over: ClassVar[threading.Event]
+
+    def do_GET(self) -> Any:
+        self.asked.append(self.path)
+        if "watch=1" not in self.path:
+            listed = {"kind": "NodeList", "metadata": {"resourceVersion": "10"}, "items": [node("gpu-a", "10")]}
+            return self.say([listed])
+        if not self.streams:
+            self.say([], silent=True)
+            return self.over.wait(10)
+        return self.say(self.streams.pop(0))
+
+    def say(self, lines: list[dict[str, Any]], *, silent: bool = False) -> None:
+        body = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
+        self.send_response(200)
+        self.send_header("Content-Length", "999" if silent else str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+        self.wfile.flush()
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+def node(name: str, version: str, uid: str | None = "u1", **labels: str) -> dict[str, Any]:
+    metadata: dict[str, Any] = {"name": name, "resourceVersion": version, "labels": labels}
+    return {"metadata": metadata | ({"uid": uid} if uid else {})}
+
+
+def event(kind: str, item: Any) -> dict[str, Any]:
+    return {"type": kind, "object": item}
+
+
+@contextmanager
+def odd(*streams: list[dict[str, Any]]) -> Iterator[tuple[Cluster, list[str]]]:
+    from kubernetes.client.api_client import ApiClient
+    from kubernetes.client.configuration import Configuration
+
+    over = threading.Event()
+    handler = type("Handler", (Odd,), {"streams": list(streams), "asked": [], "over": over})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    configuration = Configuration()
+    configuration.host = f"http://127.0.0.1:{server.server_port}"
+    try:
+        yield Cluster("", Connection(ApiClient(configuration), sleep=lambda _: None)), handler.asked
+    finally:
+        over.set()
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def versions(asked: list[str]) -> list[str]:
+    return [re.findall("resourceVersion=([0-9]+)", path)[0] for path in asked if "watch=1" in path]
+
+
+def test_a_watch_goes_on_from_its_last_bookmark() -> None:
+    bookmark = event("BOOKMARK", {"metadata": {"resourceVersion": "77"}})
+    with (
+        odd([event("MODIFIED", node("gpu-a", "12", test="new")), bookmark], []) as (source, asked),
+        follow(source, {"it": NODES}) as after,
+    ):
+        until(after, labelled("new", "gpu-a"))
+        until(after, lambda _: len(versions(asked)) >= 3)
+        assert len(after(0)["it"].value) == 1
+    assert versions(asked)[:3] == ["10", "77", "77"]
+    assert len([path for path in asked if "watch" not in path]) == 1
+
+
+@pytest.mark.parametrize(
+    "strange",
+    [
+        event("UPSET", node("gpu-a", "12")),
+        event("MODIFIED", node("gpu-a", "12", uid=None)),
+        event("MODIFIED", {"metadata": {"name": "gpu-a", "uid": "u1"}}),
+        event("MODIFIED", None),
+        event("MODIFIED", [1]),
+        {"object": node("gpu-a", "12")},
+        {"type": "MODIFIED"},
+    ],
+)
+def test_an_event_that_is_none_is_told_and_listed_over(strange: dict[str, Any]) -> None:
+    codes: list[str] = []
+
+    def told(seen: dict[str, Observed]) -> bool:
+        codes.append(seen["it"].problem.code if seen["it"].problem else "")
+        return "garbled" in codes and codes[-1] == ""
+
+    with odd([strange]) as (source, asked), follow(source, {"it": NODES}) as after:
+        until(after, told)
+        assert [n["metadata"]["name"] for n in after(0)["it"].value] == ["gpu-a"]
+    assert len([path for path in asked if "watch" not in path]) == 2
+
+
+@pytest.mark.parametrize(("code", "problem"), [(500, "server-error"), (403, "forbidden"), (429, "throttled")])
+def test_an_error_event_is_told_and_listed_over(code: int, problem: str) -> None:
+    codes: list[str] = []
+
+    def told(seen: dict[str, Observed]) -> bool:
+        codes.append(seen["it"].problem.code if seen["it"].problem else "")
+        return problem in codes and codes[-1] == ""
+
+    status = {"kind": "Status", "code": code, "message": "no"}
+    with odd([event("ERROR", status)]) as (source, _), follow(source, {"it": NODES}) as after:
+        until(after, told)
+
+
+def test_a_silent_watch_is_opened_again_where_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "SILENCE_SECONDS", 0.1)
+    first = event("MODIFIED", node("gpu-a", "12", test="new"))
+    with odd([first]) as (source, asked), follow(source, {"it": NODES}) as after:
+        until(after, lambda _: len(versions(asked)) >= 4)
+        assert read(after(0))
+    assert versions(asked)[:4] == ["10", "12", "12", "12"]
 
 
 # -- waits -----------------------------------------------------------------------------------------------------------

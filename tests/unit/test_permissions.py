@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from gpurunbook.declared.book import Permission, Runbook
+from gpurunbook.errors import ParameterError
 from gpurunbook.runbook import permissions
 from gpurunbook.runbook.parameters import load
 from gpurunbook.runbook.site import Site
@@ -36,6 +37,22 @@ def test_the_name_of_the_cluster_is_always_asked_for_first() -> None:
 def test_a_list_parameter_gives_one_permission_each() -> None:
     found = needed("provenance_audit", namespaces=["a", "b"])
     assert [p.namespace for p in found if p.resource == "pods"] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("book", "values", "site", "named"),
+    [
+        ("node_cordon", {"node": ""}, Site(), "parameter 'node'"),
+        ("provenance_audit", {"namespaces": ["a", ""]}, Site(), "parameter 'namespaces'"),
+        ("node_cordon", {}, Site(lease_namespace=""), "parameter 'of the site file lease_namespace'"),
+    ],
+)
+def test_an_empty_name_asks_for_no_permission_on_everything(
+    book: str, values: dict[str, Any], site: Site, named: str
+) -> None:
+    with pytest.raises(ParameterError, match="is empty") as refused:
+        needed(book, site, **values)
+    assert refused.value.subject == named
 
 
 def test_a_text_parameter_and_a_site_field_are_filled_in() -> None:
