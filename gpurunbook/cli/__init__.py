@@ -27,7 +27,10 @@ COMMANDS = {
     "seal": ("gpurunbook.cli.evidence:seal", "Make the evidence of a run from its journal and saved notebook."),
     "verify": ("gpurunbook.cli.evidence:verify", "Say whether a bundle is as it was sealed, and by whom."),
     "report": ("gpurunbook.cli.evidence:report", "Write a run's notebook as one HTML page, readable offline."),
-    "review-manifests": ("gpurunbook.cli.manifests:review_manifests", "Review manifests and what they are rendered from."),
+    "review-manifests": (
+        "gpurunbook.cli.manifests:review_manifests",
+        "Review manifests and what they are rendered from.",
+    ),
 }
 """Name → where the click command stands, and its one line in `--help`."""
 
@@ -64,7 +67,7 @@ def main(argv: list[str] | None = None) -> Any:
     from gpurunbook.errors import RunbookError
 
     try:
-        sys.exit(group.main(args=argv, standalone_mode=False) or 0)
+        code = _ran(argv)
     except click.exceptions.Exit as leaving:
         sys.exit(leaving.exit_code)
     except click.Abort:
@@ -82,3 +85,13 @@ def main(argv: list[str] | None = None) -> Any:
         traceback.print_exc()
         click.echo(f"internal error ({type(crash).__name__}): nothing can be said; this is a defect", err=True)
         sys.exit(2)
+    sys.exit(code)
+
+
+def _ran(argv: list[str] | None) -> int:
+    """The exit code that the command gives."""
+    try:
+        return group.main(args=argv, standalone_mode=False) or 0
+    except SystemExit:
+        # click ends with 1, an answer of the policy, when whoever reads our output has gone (click/core.py, EPIPE).
+        return 2

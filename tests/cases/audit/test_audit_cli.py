@@ -100,6 +100,18 @@ def test_the_process_exits_with_0_1_and_2(good: str) -> None:
     assert process("--pod-json", "-", stdin=GOOD[:-5]).returncode == 2
 
 
+@pytest.mark.parametrize("output", ["json", "csv", "table"])
+def test_a_reader_that_has_gone_gets_no_answer_of_the_policy(good: str, output: str) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    words = ["audit", "--pod-json", good, "-o", output]
+    command = [sys.executable, "-c", "from gpurunbook.cli import main; main()", *words]
+    ended = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, timeout=60, check=False)
+    os.close(writing)
+    assert ended.returncode == 2
+    assert b"Traceback" not in ended.stderr
+
+
 def test_json_goes_to_stdout_and_one_line_to_stderr(good: str) -> None:
     result = call("--pod-json", good, "-o", "json")
     assert json.loads(result.stdout)["verdict"] == "pass"
