@@ -77,7 +77,9 @@ def main(argv: list[str] | None = None) -> Any:
         wrong.show()
         sys.exit(2)
     except RunbookError as wrong:
-        click.echo(f"{wrong.code}: {wrong}", err=True)
+        from gpurunbook.runbook.hostile import harmless
+
+        click.echo(harmless(f"{wrong.code}: {wrong}", 4000, lines=True), err=True)
         sys.exit(2)
     except Exception as crash:
         import traceback

@@ -20,7 +20,7 @@ from click.testing import CliRunner
 from evidence_run import RUNBOOK, Run
 from test_signing import make_key
 
-from gpurunbook.cli import evidence
+from gpurunbook.cli import evidence, main
 from gpurunbook.errors import InputError
 from gpurunbook.journal import ZERO, canonical, digest
 from gpurunbook.runbook.seal import manifest_digest, seal
@@ -514,3 +514,12 @@ def test_the_report_says_what_verify_says(folder: Path, tmp_path: Path) -> None:
     code, _ = call(evidence.report, folder, "--out", tmp_path / "page.html")
     assert code == 1
     assert 'id="evidence" class="bad">altered' in (tmp_path / "page.html").read_text()
+
+
+def test_what_stops_a_command_is_told_harmlessly(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["verify", str(tmp_path / "\x1b[31mred")])
+    assert ended.value.code == 2
+    told = capsys.readouterr().err
+    assert "no such folder" in told
+    assert "\x1b" not in told
