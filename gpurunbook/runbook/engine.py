@@ -127,6 +127,7 @@ class _Driving:
         self.report = report
         self.out = out
         self.cell = ""
+        self._before = self._closed()
 
     def execute(self, kernel_name: str, **options: Any) -> None:
         from papermill.execute import raise_for_execution_errors
@@ -166,6 +167,12 @@ class _Driving:
     def _state(self) -> State:
         return replay(Journal.open(self.report.run_dir / JOURNAL).records)
 
+    def _closed(self) -> str:
+        """The hash of the closing record that there is, or ""."""
+        with contextlib.suppress(JournalError):
+            return str((self._state().closing or {}).get("hash", ""))
+        return ""
+
     def conclude(self) -> None:
         """Closes a run that died, then seals. Raises nothing: what went wrong stands in the report."""
         run_dir = self.report.run_dir
@@ -186,7 +193,9 @@ class _Driving:
 
         journal = Journal.open(self.report.run_dir / JOURNAL)
         state = replay(journal.records)
-        if state.start and (state.closing is None or EXIT[state.verdict] == 0):
+        # What an earlier execution came to says nothing of this one, which did not get as far.
+        old = state.closing is not None and state.closing["hash"] == self._before
+        if state.start and (state.closing is None or old or EXIT[state.verdict] == 0):
             step = state.open_step or self.cell
             journal.append("died", redact({"reason": self.report.reason[:1000], "step": step}))
 

@@ -216,6 +216,20 @@ def test_a_run_that_died_is_gone_on_with_by_its_id(lay) -> None:
     assert verify(run_dir).run_verdict == "pass"
 
 
+def test_what_a_run_came_to_before_does_not_answer_for_an_execution_that_died_at_its_start(lay) -> None:
+    home = lay("closes")
+    with pytest.raises(PapermillExecutionError):
+        execute(home, parameters={"pod_json": "none.json"})
+    run_dir = tiny.the_run(home)
+    assert tiny.closing(run_dir)["code"] == "unreadable"
+    with pytest.raises(PapermillExecutionError, match="a run keeps the parameters"):
+        execute(home, parameters={"run_id": run_dir.name, "pod_json": "other.json"})
+    closing = tiny.closing(run_dir)
+    assert (closing["event"], "a run keeps the parameters" in closing["reason"]) == ("died", True)
+    assert verify(run_dir).verdict == "consistent"
+    assert verify(run_dir).run_verdict == "unknown"
+
+
 def test_a_bad_run_id_makes_nothing(lay) -> None:
     home = lay("closes")
     with pytest.raises(ParameterError, match="no run id"):
