@@ -78,10 +78,17 @@ class Scope:
         return needs
 
     def report(self, seen: Seen, cluster: str | None, rehearsal: bool) -> Report:
-        """Writes nothing. Judges what was observed. A captured file is of no known cluster, and a rehearsal."""
+        """Writes nothing. Judges what was observed. A captured file is of no known cluster, and a rehearsal.
+
+        A need `cluster` in seen that gives no uid makes the answer an error: nobody knows what the pods are of.
+        """
         if self.pod_json:
             cluster, rehearsal = None, True
         problems: list[Finding] = []
+        if "cluster" in seen and cluster is None:
+            hidden = seen["cluster"].problem
+            message = hidden.message if hidden else "namespace kube-system has no uid, so the cluster has no name"
+            problems.append(listed("cluster-unreadable", "Namespace/kube-system", message))
         indexes = _input(seen, "relations", relations.read_indexes, problems) or {}
         nodes = _input(seen, "platforms", relations.read_nodes, problems) or {}
         live = not self.pod_json

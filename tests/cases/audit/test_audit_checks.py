@@ -160,15 +160,25 @@ def test_a_captured_file_that_cannot_be_read_is_unknown() -> None:
     assert kept(judgement)["records"] == []
 
 
+NAMELESS = [{"metadata": {}}, {"metadata": None}, {}, Problem("forbidden", "no")]
+
+
+@pytest.mark.parametrize("system", NAMELESS)
+def test_pods_of_a_cluster_without_a_name_are_unknown_and_never_a_pass(system: Any) -> None:
+    judgement = live([pod()], [HAMI], system)
+    assert found(judgement) == ["cluster-unreadable"]
+    assert worst(judgement.findings) is Status.UNKNOWN
+    assert kept(judgement)["verdict"] == "error"
+    assert not kept(judgement)["evidence_ready"]
+
+
 def test_a_baseline_of_another_cluster_or_for_a_cluster_without_a_name_is_unknown() -> None:
     check = provenance(["gpu-operator"], baseline="b")
     earlier = {"pods gpu-operator": [pod()], "baseline": live([pod()], [HAMI]).files["audit.json"]}
     assert found(judged(check, earlier)) == []
-    other = {"metadata": {"uid": "u2"}}
-    nameless = [{"metadata": {}}, {"metadata": None}, {}, Problem("forbidden", "no")]
-    for system in (other, *nameless):
-        assert found(judged(check, earlier, system)) == ["foreign-baseline"]
-    assert found(judged(provenance(["gpu-operator"]), earlier, {})) == []
+    assert found(judged(check, earlier, {"metadata": {"uid": "u2"}})) == ["foreign-baseline"]
+    for system in NAMELESS:
+        assert found(judged(check, earlier, system)) == ["cluster-unreadable", "foreign-baseline"]
 
 
 def test_each_failing_record_is_a_finding_per_code_that_names_the_container() -> None:
