@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from typing import Any
 from urllib.parse import quote
 
 from gpurunbook.errors import InputError, JournalError
-from gpurunbook.journal import read, replay
+from gpurunbook.journal import digest, read, replay
 from gpurunbook.runbook import keep, workspace
 from gpurunbook.runbook.hostile import escaped
 from gpurunbook.runbook.marks import badge
@@ -78,7 +77,8 @@ def row(run_dir: Path) -> Row:
         verdict=verdict,
         code=code,
         cluster=str(cluster.get("name") or cluster.get("uid") or ""),
-        rehearsal=bool(about.get("rehearsal", False)),
+        # A run whose cluster was not identified is no evidence of any.
+        rehearsal=bool(sealed.get("rehearsal", True) if sealed else about.get("rehearsal", True)),
         started=str(started),
         seconds=seconds,
         evidence=str(sealed.get("evidence", "sealed")) if sealed else "unsealed",
@@ -87,13 +87,15 @@ def row(run_dir: Path) -> Row:
 
 
 def _sealed(run_dir: Path) -> dict[str, Any]:
-    """The manifest, when the journal and the verdict are still those that it names."""
+    """verdict.json, when it and the journal are still those that the manifest names, and it says the same."""
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         manifest = json.loads((run_dir / "manifest.json").read_bytes())
         for name in _CHECKED:
-            if manifest["files"][name] != "sha256:" + hashlib.sha256((run_dir / name).read_bytes()).hexdigest():
+            if manifest["files"][name] != digest((run_dir / name).read_bytes()):
                 return {}
-        return dict(manifest)
+        said = json.loads((run_dir / "verdict.json").read_bytes())
+        if all(manifest[name] == said[name] for name in ("run", "verdict", "evidence", "rehearsal")):
+            return dict(said)
     return {}
 
 

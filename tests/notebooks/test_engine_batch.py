@@ -333,6 +333,26 @@ def test_the_page_does_not_call_a_run_sealed_that_went_on_or_was_changed(tmp_pat
         assert (row.verdict, row.code) == ("unknown", "journal-broken")
 
 
+def test_the_page_does_not_take_the_verdict_from_a_manifest_that_was_changed(tmp_path: Path) -> None:
+    home = tiny.lay(tmp_path, "closes")
+    (home / "pods.json").write_text("{}")
+    command(home, "run", "provenance_audit", "--run-id", "one", code=2)
+    assert (index.row(home / "outputs" / "one").verdict, index.row(home / "outputs" / "one").evidence) == (
+        "unknown",
+        "sealed",
+    )
+    path = home / "outputs" / "one" / "manifest.json"
+    path.write_bytes(path.read_bytes().replace(b'"verdict": "unknown"', b'"verdict": "pass"'))
+    row = index.row(path.parent)
+    assert (row.verdict, row.evidence) == ("unknown", "unsealed")
+
+
+def test_a_run_whose_cluster_was_not_identified_is_marked_as_a_rehearsal(tmp_path: Path) -> None:
+    home = tiny.lay(tmp_path, "closes")
+    command(home, "new", "provenance_audit", "--run-id", "open-one", code=0)
+    assert index.row(home / "outputs" / "open-one").rehearsal
+
+
 def test_hostile_text_is_harmless_on_the_page(tmp_path: Path) -> None:
     hostile = "<script>alert(1)</script>\x1b[31m\"'"
     row = index.Row(hostile, hostile, hostile, hostile, hostile, hostile, False, hostile, 1.0, hostile, ("a.html",))
