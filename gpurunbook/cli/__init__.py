@@ -27,6 +27,7 @@ COMMANDS = {
     "seal": ("gpurunbook.cli.evidence:seal", "Make the evidence of a run from its journal and saved notebook."),
     "verify": ("gpurunbook.cli.evidence:verify", "Say whether a bundle is as it was sealed, and by whom."),
     "report": ("gpurunbook.cli.evidence:report", "Write a run's notebook as one HTML page, readable offline."),
+    "vsa": ("gpurunbook.cli.vsa:vsa", "Sign the verification summaries of an approved promotion."),
     "review-manifests": (
         "gpurunbook.cli.manifests:review_manifests",
         "Review manifests and what they are rendered from.",

@@ -14,7 +14,7 @@ from typing import Any
 from gpurunbook.errors import InputError
 from gpurunbook.findings import Finding, Status, Verdict
 from gpurunbook.plan import Approval, Approved, Check, Document, Judgement, Need, Object, Recorded, Seen, Table
-from gpurunbook.supply import admission, baseline
+from gpurunbook.supply import admission, baseline, decisions
 from gpurunbook.supply.audit import identity
 from gpurunbook.supply.consumed import problem
 from gpurunbook.supply.promotion import as_file, digest, digest_of
@@ -36,15 +36,17 @@ _KEPT = {
 
 
 def release_proposal(
-    rollback: str, namespaces: Sequence[str], enforcement: str, config_namespace: str, hours: int
+    rollback: str, exceptions: str, namespaces: Sequence[str], enforcement: str, config_namespace: str, hours: int
 ) -> Check:
     """Writes nothing. Makes the release proposal from what this run has judged, with all its files.
 
-    rollback: audit JSON of the released tuple, the set that a rollback leads to; enforcement: `warn` or `deny`;
-    config_namespace: of the admission parameters. Keeps `proposal.json` and the files that it names.
+    rollback: audit JSON of the released tuple, the set that a rollback leads to; exceptions: Security's decisions, ""
+    for none; enforcement: `warn` or `deny`; config_namespace: of the admission parameters. Keeps `proposal.json` and the files that it names.
     """
     needs: dict[str, Need] = {name: Recorded(*place) for name, place in _KEPT.items()}
     needs |= {"rollback": Document(rollback, 256 << 20), "cluster": Object("/api/v1/namespaces/kube-system")}
+    if exceptions:
+        needs["exceptions"] = Document(exceptions, decisions.LIMIT)
     terms = {
         "namespaces": sorted(set(namespaces)),
         "admission": {"enforcement": enforcement, "namespace": config_namespace},
@@ -58,7 +60,7 @@ def release_proposal(
 
 
 def judge_proposal(seen: Seen, rollback: str, terms: Mapping[str, Any]) -> Judgement:
-    """Writes nothing. seen: the names of `_KEPT`, `rollback` and `cluster`."""
+    """Writes nothing. seen: the names of `_KEPT`, `rollback`, `cluster`, and `exceptions` where there are any."""
     missing = [_found(Status.UNKNOWN, "unreadable", name, told) for name, one in seen.items() if (told := problem(one))]
     if missing:
         return Judgement(tuple(missing))
@@ -129,6 +131,7 @@ def _document(
         "proposed": tuples["proposed"],
         "record": tuples["record"],
         "canary": {name: canary[name] for name in ("run", "manifest", "strength", "signer")},
+        "decisions": digest(seen["exceptions"].value) if "exceptions" in seen else "",
         "evidence": list(_evidence(json.loads(seen["evidence"].value))),
         **terms,
         "files": {name: digest(data) for name, data in sorted(files.items())},

@@ -13,8 +13,9 @@ from typing import Any
 
 from gpurunbook.errors import InputError
 from gpurunbook.findings import Finding, Status, Verdict
-from gpurunbook.plan import Check, Document, Judgement, Need, Now, Recorded, Seen, Table
-from gpurunbook.supply import strictjson, times
+from gpurunbook.plan import Check, Document, Judgement, Need, Now, Object, Recorded, Seen, Table
+from gpurunbook.supply import strictjson, times, vsa
+from gpurunbook.supply.audit import identity
 from gpurunbook.supply.members import at
 from gpurunbook.supply.promotion import as_file, digest_of
 
@@ -32,13 +33,18 @@ _GAP = 10 * times.MINUTE
 """Between two samples, and between the last and the end of the window, at most."""
 
 
-def stabilise(hours: int) -> Check:
-    """Writes nothing. Names the time before which nobody is admitted. Keeps `approved.json`."""
+def stabilise(hours: int, given: str) -> Check:
+    """Writes nothing. Names the time before which nobody is admitted. Keeps `approved.json`, and a verification summary
+    of each digest, `vsa/sha256-….json`.
+
+    given: the time that the run judges at, "" for the clock: else it is a rehearsal.
+    """
 
     def judge(seen: Seen) -> Judgement:
         observed = seen["proposal"]
-        if observed.problem is not None:
-            return Judgement((_found(Status.UNKNOWN, "unreadable", observed.problem.message, "Run cell 'proposal'."),))
+        for one in (observed, seen["gate"]):
+            if one.problem is not None:
+                return Judgement((_found(Status.UNKNOWN, "unreadable", one.problem.message, "Run the cell before."),))
         now: datetime = seen["now"].value
         until = _spelled(now + timedelta(hours=hours))
         told = {
@@ -51,11 +57,18 @@ def stabilise(hours: int) -> Check:
         message = f"approved, not admitted: the window of {hours} h ends {until}"
         remedy = "Watch the alerts until then, and run phase admit with this run's bundle."
         facts = {"admit_not_before": until, "proposal": told["proposal"]}
-        return Judgement(
-            (_found(Status.PASS, "stabilising", message, remedy),), (), facts, {"approved.json": as_file(told)}
-        )
+        rehearsal = bool(given) or identity(seen)[1]
+        gate = json.loads(seen["gate"].value)
+        summaries = vsa.summaries(gate, str(told["proposal"]), str(told["approved_at"]), rehearsal)
+        files = {"approved.json": as_file(told), **summaries}
+        return Judgement((_found(Status.PASS, "stabilising", message, remedy),), (), facts, files)
 
-    needs: dict[str, Need] = {"proposal": Recorded("proposal", "proposal.json"), "now": Now()}
+    needs: dict[str, Need] = {
+        "proposal": Recorded("proposal", "proposal.json"),
+        "gate": Recorded("evidence", "gate.json"),
+        "cluster": Object("/api/v1/namespaces/kube-system"),
+        "now": Now(),
+    }
     if hours < 1:
         return _refused(f"a window of {hours} h observes nothing")
     return Check("Stabilisation window", needs, judge)

@@ -1,7 +1,7 @@
 """A promotion that needs another person's approval, from the refusal to the approved release, as it is run headlessly.
 
 Covered: blocked without an approval; the approval binds this proposal, so that a change in between needs
-another one; the operator cannot approve; the manifest names the approver; admitting on the sealed bundle of that very run.
+another one; the operator cannot approve; the manifest names the approver; admitting on the bundle of that very run.
 Not covered: each way in which an approval is none (tests/unit/test_approval.py), the other scenarios.
 """
 

@@ -251,6 +251,8 @@ def test_it_depends_on_everything_that_matters() -> None:
         proposed(terms={**TERMS, "namespaces": ["gpu-operator"]}),
         proposed(terms={**TERMS, "admission": {"enforcement": "deny", "namespace": "kube-system"}}),
         proposed(record=b"another record"),
+        proposed(exceptions=b"decisions"),
+        proposed(exceptions=b"other decisions"),
         proposed(tuple=altered(TUPLE.value, lambda t: t["proposed"].update(hami="2.9.1"))),
         proposed(tuple=altered(TUPLE.value, lambda t: t["record"].update(id="other"))),
         proposed(canary=altered(proven().files["canary.json"], lambda c: c.update(manifest="sha256:9"))),
@@ -373,14 +375,16 @@ def window(alerts: bytes | Problem | None = QUIET, now: datetime = ENDS + timede
 
 def test_an_approval_names_the_end_of_its_window() -> None:
     kept = Observed(Recorded("proposal", "proposal.json"), proposed().files["proposal.json"])
-    found = stabilise(24).judge({"proposal": kept, "now": Observed(Now(), BEGAN)})
+    gate = Observed(Recorded("evidence", "gate.json"), json.dumps({"images": []}).encode())
+    seen = {"proposal": kept, "gate": gate, "cluster": kube_system(), "now": Observed(Now(), BEGAN)}
+    found = stabilise(24, "").judge(seen)
     told = json.loads(found.files["approved.json"])
     assert codes(found) == ["stabilising"]
     assert (told["approved_at"], told["admit_not_before"]) == ("2026-08-22T12:00:00Z", "2026-08-23T12:00:00Z")
     assert (
         told["proposal"] == digest_of(made(proposed())) and found.facts["admit_not_before"] == told["admit_not_before"]
     )
-    assert bad(stabilise(0).judge({})) == ["no-window"]
+    assert bad(stabilise(0, "").judge({})) == ["no-window"]
 
 
 def test_a_quiet_window_that_is_over_admits() -> None:
