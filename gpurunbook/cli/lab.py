@@ -36,7 +36,7 @@ def lab(
 
     home = workspace.find_home()
     copy = None
-    runbook = next((word for word in words if word in names() or not word.startswith("-")), "")
+    runbook = named(words, names())
     if runbook:
         copy = make(runbook, files, sets, cluster, out, run_id)
         click.echo(f"working copy: {copy}", err=True)
@@ -48,6 +48,12 @@ def lab(
     sys.stderr.flush()
     jupyter = tuple(word for word in words if word != runbook)
     os.execv(sys.executable, command(root, copy, jupyter))  # noqa: S606
+
+
+def named(words: tuple[str, ...], known: list[str]) -> str:
+    """Writes nothing. The word that is meant as the runbook, "" for none; a later word may be an option's value."""
+    first = "" if not words or words[0].startswith("-") else words[0]
+    return next((word for word in words if word in known), first)
 
 
 def command(root: Path, copy: Path | None, jupyter: tuple[str, ...]) -> list[str]:

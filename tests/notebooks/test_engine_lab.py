@@ -105,6 +105,20 @@ def _plain(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("_plain")
+@pytest.mark.parametrize(
+    ("words", "runbook"),
+    [
+        ((), ""),
+        (("--port", "8889", "--no-browser"), ""),
+        (("--port", "8889", "provenance_audit"), "provenance_audit"),
+        (("provenance_audit", "--port", "8889"), "provenance_audit"),
+        (("provenance_audt", "--no-browser"), "provenance_audt"),
+    ],
+)
+def test_lab_takes_no_value_of_an_option_for_a_runbook(words: tuple[str, ...], runbook: str) -> None:
+    assert lab.named(words, ["node_cordon", "provenance_audit"]) == runbook
+
+
 def test_doctor_finds_this_environment_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = tiny.lay(tmp_path, "closes")
     monkeypatch.chdir(home)
