@@ -41,7 +41,8 @@ def release_proposal(
     """Writes nothing. Makes the release proposal from what this run has judged, with all its files.
 
     rollback: audit JSON of the released tuple, the set that a rollback leads to; exceptions: Security's decisions, ""
-    for none; enforcement: `warn` or `deny`; config_namespace: of the admission parameters. Keeps `proposal.json` and the files that it names.
+    for none; enforcement: `warn` or `deny`; config_namespace: of the admission parameters. Keeps `proposal.json` and
+    the files that it names.
     """
     needs: dict[str, Need] = {name: Recorded(*place) for name, place in _KEPT.items()}
     needs |= {"rollback": Document(rollback, 256 << 20), "cluster": Object("/api/v1/namespaces/kube-system")}
