@@ -120,7 +120,7 @@ class Journal:
 
     @classmethod
     def open(cls, path: Path, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> Journal:
-        """Writes nothing yet. Reads what is there; a last line cut off by a crash is dropped by the next append."""
+        """Reads what is there. Writes nothing, but takes a last line off the file that a crash has cut."""
         try:
             return cls(path, clock)
         except JournalError as wrong:

@@ -91,6 +91,7 @@ def test_a_last_line_cut_off_by_a_crash_is_refused_by_read_and_dropped_by_open(t
         read(path)
     again = opened(tmp_path)
     assert len(again.records) == 3
+    assert path.read_bytes() == whole
     again.append("step", {"step": "s3"})
     assert len(read(path)) == 4
 
