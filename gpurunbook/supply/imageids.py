@@ -26,22 +26,21 @@ _CUT_DIGEST = re.compile(r"(?:sha[0-9]+|md5|blake3):[^/@]*|[0-9A-Fa-f]{12,}")
 class Runtime(msgspec.Struct, frozen=True, gc=False):
     """How an image ID is read.
 
-    word: its class (manifest, local, config, mutable, malformed); code: "" or the reason code; fails: whether the code
-    fails the record; repository and digest: of a manifest or local one, normalised, else "".
+    word: its class (manifest, local, config, mutable, malformed); code: "" or the reason code; repository and digest:
+    of a manifest or local one, normalised, else "".
     """
 
     word: str
     code: str = ""
-    fails: bool = False
     repository: str = ""
     digest: str = ""
 
 
-MALFORMED = Runtime("malformed", "malformed-runtime", True)
-MUTABLE = Runtime("mutable", "mutable-runtime", True)
+MALFORMED = Runtime("malformed", "malformed-runtime")
+MUTABLE = Runtime("mutable", "mutable-runtime")
 CONFIG = Runtime("config", "config-digest-only")
-UNRESOLVED = Runtime("unresolved", "unresolved", True)
-NEVER_STARTED = Runtime("never-started", "never-started", True)
+UNRESOLVED = Runtime("unresolved", "unresolved")
+NEVER_STARTED = Runtime("never-started", "never-started")
 UNSEEN = Runtime("unresolved")
 """An image volume: no status says what was mounted, unless the alpha gate ImageVolumeWithDigest is on."""
 
@@ -68,5 +67,5 @@ def runtime(image_id: str, crio: bool = False) -> Runtime:
     if not is_digest(reference.digest):
         return MALFORMED
     if _IMPORTED.fullmatch(reference.name):
-        return Runtime("local", "local-import", False, reference.repository, reference.digest)
-    return Runtime("manifest", "", False, reference.repository, reference.digest)
+        return Runtime("local", "local-import", reference.repository, reference.digest)
+    return Runtime("manifest", "", reference.repository, reference.digest)
