@@ -89,6 +89,11 @@ def judge_canary(wanted: Wanted, seen: Seen) -> Judgement:
         return Judgement(tuple(findings))
     proposed: Mapping[str, Any] = json.loads(seen["tuple"].value)
     findings += _compared(wanted, report, proposed)
+    if bundle.run not in proposed["record"]["evidence"]:
+        message = f"the record names {proposed['record']['evidence']!r:.120} as its evidence, this is run {bundle.run}"
+        findings.append(
+            wanted.found(Status.WARN, "record-names-other-evidence", message, "Name the run in the record.")
+        )
     if not any(one.status in (Status.FAIL, Status.UNKNOWN) for one in findings):
         findings.append(_good(wanted, bundle, report))
     return Judgement(

@@ -78,6 +78,7 @@ def judge_qualified(seen: Seen, paths: Mapping[str, str]) -> Judgement:
             "approved_by": proven.approved_by,
             "source_revision": proven.source_revision.lower(),
             "completed_at": proven.canary.completed_at,
+            "evidence": proven.canary.evidence,
             "sha256": digest(raw),
         },
     }

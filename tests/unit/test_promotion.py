@@ -168,7 +168,9 @@ def with_report(**changes: Any) -> Consumed:
 @pytest.mark.parametrize("strength", ["anchored", "signed"])
 def test_an_anchored_or_signed_canary_of_the_proposed_tuple_is_proof(strength: str) -> None:
     found = proven(replace(CANARY, strength=strength, signer="evidence"))
-    assert codes(found) == ["canary-proven"]
+    assert codes(found) == ["record-names-other-evidence", "canary-proven"]
+    named = proven(replace(CANARY, strength=strength, run="20260821t081500z-canary_upgrade-c0de"))
+    assert codes(named) == ["canary-proven"]
     assert found.files["canary-audit.json"] == CANARY.files[canary.AUDIT]
     assert json.loads(found.files["canary.json"])["strength"] == strength
 

@@ -1,7 +1,7 @@
 """What a promotion takes from elsewhere: another run's bundle, an approval of a digest, and a given time.
 
 Covered: how far a bundle can be believed, that only what was sealed is read of it, what is kept; that an approval is
-asked of the run; a given time. Not covered: verification itself (test_verify.py), the judging of approvals (test_approval.py).
+asked of the run; a given time. Not covered: verification (test_verify.py), the judging of approvals (test_approval.py).
 """
 
 from __future__ import annotations
