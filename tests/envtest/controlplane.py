@@ -50,7 +50,9 @@ kind: Policy
 omitStages: [RequestReceived]
 rules:
   - level: None
-    users: ["system:apiserver", "system:kube-controller-manager", "system:kube-scheduler", kwok, harness]
+    users: ["system:apiserver", "system:kube-controller-manager", "system:kube-scheduler"]
+  - level: None
+    users: [kwok, harness, kubernetes-admin]
   - level: None
     userGroups: ["system:serviceaccounts:kube-system"]
   - level: Metadata
@@ -172,7 +174,8 @@ class ControlPlane:
         return _private(self.folder / "kubeconfigs" / f"token-{name}.kubeconfig", text)
 
     def requests(self, user: str = "") -> list[dict[str, Any]]:
-        """Every request that users made, oldest first, as audit events; those of the control plane are left out."""
+        """Every request that users made, oldest first, as audit events; those of the control plane and the
+        administrator are left out."""
         lines = (self.folder / "audit.log").read_text().splitlines()
         events = [json.loads(line) for line in lines]
         return [e for e in events if e["stage"] == "ResponseComplete" and user in ("", e["user"]["username"])]
@@ -364,6 +367,7 @@ class Supervisor:
             manage_all_nodes="false",
             manage_nodes_with_annotation_selector="kwok.x-k8s.io/node=fake",
             node_port=0,
+            node_lease_duration_seconds=40,
             node_ip="127.0.0.1",
         )
         mark = {"metadata": {"annotations": {REHEARSAL: "envtest"}}}

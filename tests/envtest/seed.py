@@ -1,19 +1,22 @@
-"""A fixture cluster (parameters/clusters) on the real control plane.
+"""Fixture clusters (parameters/clusters) on the real control plane, one after the other.
 
 Written are the objects that nobody controls; what a controller makes of them (pods of DaemonSets, Deployments, Jobs)
-the real one makes, and kwok runs it. Cordons and taints come last: the pods were there before them. Then the state is
-that of the fixture as far as a runbook sees it, but for uids, names of controlled pods, times and the server's version.
+the real one makes, and kwok runs it. Then the state is that of the fixture as far as a runbook sees it, but for uids,
+names of controlled pods, times and the server's version.
+
+What the next fixture has too is put right and not made anew, which takes a second and not ten.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from gpurunbook.embedded import fixture
-from gpurunbook.embedded.actors.client import Client, Refused
+from gpurunbook.embedded.actors.client import MERGE_PATCH, Client, Refused
 from gpurunbook.embedded.resources import CRDS, Catalog, Resource
 from gpurunbook.embedded.seed import REHEARSAL, fill
 from gpurunbook.embedded.store import Store
@@ -22,126 +25,247 @@ from tests.envtest.controlplane import HOLD, ControlPlane
 Obj = dict[str, Any]
 
 PLAYED = {"kwok.x-k8s.io/node": "fake"}
-_OWN_STATUS = ("pods", "nodes")
+
+_NODES, _PODS, _NAMESPACES = ("", "nodes"), ("", "pods"), ("", "namespaces")
+_DAEMONSETS, _DEPLOYMENTS, _JOBS = ("apps", "daemonsets"), ("apps", "deployments"), ("batch", "jobs")
+_RBAC, _WEBHOOKS = "rbac.authorization.k8s.io", "admissionregistration.k8s.io"
+
+_MADE_BY_ITSELF = [
+    ("", "configmaps"),
+    ("", "endpoints"),
+    ("", "events"),
+    ("", "serviceaccounts"),
+    ("apiregistration.k8s.io", "apiservices"),
+    ("apps", "controllerrevisions"),
+    ("discovery.k8s.io", "endpointslices"),
+    ("events.k8s.io", "events"),
+    ("storage.k8s.io", "csinodes"),
+]
+"""Left alone when a fixture goes: they go with their namespace or owner, or matter to nobody."""
+
+_ALWAYS_NEW = [_PODS, (_RBAC, "rolebindings"), (_RBAC, "clusterrolebindings")]
+"""Of these the server lets too little be changed."""
+
+_STATUS_OF_FIXTURE = [_PODS, _NODES]
 """Of built-in kinds, those whose status is the fixture's and not a controller's."""
 
-_NODES = ("", "nodes")
-_FIRST = [CRDS, ("", "namespaces"), _NODES]
-_LAST = ("", "pods")
+_FIRST, _LAST = [CRDS, _NAMESPACES, _NODES], [_PODS]
+
+
+_ORDER = {_WEBHOOKS: 0, CRDS[0]: 2}
 
 
 class Unseedable(Exception):
     """A fixture that a real API server cannot be made to show; the message says which part."""
 
 
-def seed(admin: Client, folder: Path, seconds: float = 60) -> None:
-    """Creates what the fixture holds, and waits until nodes are usable and controllers have made their part.
+class Seeder:
+    """Makes one control plane show one fixture after the other. What is there at first stays for ever."""
 
-    For a control plane that holds no fixture yet. Raises Unseedable, Refused with the API server's own words, and
-    TimeoutError naming what is not there yet.
-    """
-    read = fixture.load(folder)
-    if read.config.faults or read.config.logs or read.config.poses_as:
-        raise Unseedable(f"{folder}: faults, logs and poses_as are the embedded server's own")
-    store, catalog = Store(), Catalog()
-    fill(store, catalog, read)
-    resources = {resource.table: resource for resource in catalog.all()}
-    marks: dict[str, Obj] = {}
-    order = [*_FIRST, *(table for table in resources if table not in (*_FIRST, _LAST)), _LAST]
-    patched = {patch.target for patch in read.config.patches}
-    for table in order:
-        for entry in store.all(table):
-            obj = entry.object()
-            if table == _NODES:
-                marks[obj["metadata"]["name"]] = _unmarked(obj)
-            _create(admin, resources[table], obj, patched)
-        if table == CRDS:
-            _until(seconds, lambda: _unserved(admin, catalog))
-    _until(seconds, lambda: _unfinished(admin))
-    for name, spec in marks.items():
-        if spec:
-            admin.merge(f"/api/v1/nodes/{name}", {"spec": spec})
+    def __init__(self, admin: Client) -> None:
+        self._admin = admin
+        self._first = {path for _, path, _ in self._there()}
+
+    def show(self, folder: Path, seconds: float = 60) -> None:
+        """Deletes what an earlier fixture and its runs left, writes what this one holds, and waits until nodes are
+        usable and controllers have made their part.
+
+        Raises Unseedable, Refused with the API server's own words, and TimeoutError naming what is not as it should be.
+        """
+        read = fixture.load(folder)
+        if read.config.faults or read.config.logs or read.config.poses_as:
+            raise Unseedable(f"{folder}: faults, logs and poses_as are the embedded server's own")
+        store, catalog = Store(), Catalog()
+        fill(store, catalog, read)
+        resources = {resource.table: resource for resource in reversed(catalog.all())}  # v1 before its betas
+        patched = {patch.target for patch in read.config.patches}
+        wanted: dict[str, tuple[Resource, Obj]] = {}
+        for table in [*_FIRST, *(t for t in sorted(resources) if t not in (*_FIRST, *_LAST)), *_LAST]:
+            for entry in store.all(table):
+                resource, obj = resources[table], entry.object()
+                if not obj["metadata"].get("ownerReferences"):
+                    wanted[_path(resource, obj)] = resource, obj
+                elif (label := _label(resource, obj)) in patched:
+                    raise Unseedable(f"{label} is patched, and made anew by its real controller")
+        marks = {path: _unmark(obj) for path, (resource, obj) in wanted.items() if resource.table == _NODES}
+        _until(seconds, lambda: self._superfluous(wanted))
+        for path, (resource, obj) in wanted.items():
+            _write(self._admin, resource, path, obj)
+            if resource.table == CRDS:
+                _until(seconds, partial(self._unserved, path))
+        _until(seconds, self._unfinished)
+        for path, later in marks.items():
+            for part, place in (("spec", path), ("status", f"{path}/status")):
+                if later[part]:
+                    self._admin.merge(place, {part: later[part]})
+        _until(seconds, partial(self._untainted, marks))
+
+    def _there(self) -> Iterator[tuple[Resource, str, Obj]]:
+        """Everything on the plane that a fixture or a run can have made, with its path."""
+        catalog = Catalog()
+        for crd in self._admin.call("GET", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions")["items"]:
+            catalog.define(crd["metadata"]["name"], crd)
+        for resource in {r.table: r for r in reversed(catalog.all()) if r.table not in _MADE_BY_ITSELF}.values():
+            for obj in self._admin.send("GET", _collection(resource, "")).body.get("items", ()):
+                if obj["metadata"].get("namespace") != "kube-node-lease":  # by these kwok keeps nodes alive
+                    yield resource, _path(resource, obj), obj
+
+    def _superfluous(self, wanted: dict[str, tuple[Resource, Obj]]) -> Iterator[str]:
+        """Deletes what does not belong there, and names it while it is still there."""
+        there = [(resource, path, obj) for resource, path, obj in self._there() if path not in self._first]
+        kept = {
+            obj["metadata"]["uid"]
+            for resource, path, obj in there
+            if path in wanted and resource.table not in _ALWAYS_NEW and not (resource.table == _JOBS and _odd(obj))
+        }
+        nodes = {"", *(obj["metadata"]["name"] for resource, obj in wanted.values() if resource.table == _NODES)}
+        for table in (("apps", "replicasets"), _PODS):
+            kept |= {
+                obj["metadata"]["uid"]
+                for resource, _, obj in there
+                if resource.table == table and _owners(obj) and kept.issuperset(_owners(obj))
+                if obj["spec"].get("nodeName", "") in nodes and not _odd(obj)
+            }
+        # Webhooks first, since they can refuse the rest; definitions and namespaces last.
+        for _, path, obj in sorted(there, key=lambda t: _ORDER.get(t[0].group, 1) + (t[0].table == _NAMESPACES)):
+            if obj["metadata"]["uid"] not in kept:
+                yield path
+                if obj["metadata"].get("finalizers"):
+                    self._admin.send("PATCH", path, {"metadata": {"finalizers": None}}, MERGE_PATCH)
+                self._admin.send("DELETE", path, {"gracePeriodSeconds": 0, "propagationPolicy": "Background"})
+
+    def _unserved(self, path: str) -> Iterator[str]:
+        definition = self._admin.call("GET", path)
+        conditions = {c["type"]: c["status"] for c in definition.get("status", {}).get("conditions") or ()}
+        if conditions.get("Established") != "True":
+            yield path
+
+    def _untainted(self, marks: dict[str, Obj]) -> Iterator[str]:
+        """What the node lifecycle controller makes of the marks."""
+        for path, later in marks.items():
+            due = {"node.kubernetes.io/unschedulable"} if "unschedulable" in later["spec"] else set()
+            due |= {"node.kubernetes.io/not-ready"} if later["status"] else set()
+            if due and not due <= {taint["key"] for taint in self._admin.call("GET", path)["spec"].get("taints", ())}:
+                yield path
+
+    def _unfinished(self) -> Iterator[str]:
+        for node in self._admin.call("GET", "/api/v1/nodes")["items"]:
+            if any(taint["key"] == "node.kubernetes.io/not-ready" for taint in node["spec"].get("taints", ())):
+                yield f"Node {node['metadata']['name']}"
+        for pod in self._admin.call("GET", "/api/v1/pods", fieldSelector="status.phase=Pending")["items"]:
+            if HOLD not in pod["metadata"].get("annotations", {}):
+                yield f"Pod {pod['metadata']['name']} (Pending on {pod['spec'].get('nodeName', 'no node')})"
+        for table, done in ((_DAEMONSETS, _rolled_out), (_DEPLOYMENTS, _available), (_JOBS, _complete)):
+            for obj in self._admin.call("GET", f"/apis/{table[0]}/v1/{table[1]}")["items"]:
+                if not done(obj):
+                    yield f"{table[1]} {obj['metadata']['name']} {obj['status']}"
 
 
-def _unmarked(node: Obj) -> Obj:
-    """Takes cordon and taints off a node and gives what belongs there later; those of its role stay."""
-    spec = node["spec"]
-    later = {"unschedulable": True} if spec.pop("unschedulable", False) else {}
-    taints = spec.get("taints", [])
-    role = [taint for taint in taints if taint["key"].startswith("node-role.kubernetes.io/")]
-    if role != taints:
-        later["taints"], spec["taints"] = taints, role
-    return later
+def users(plane: ControlPlane, folder: Path) -> dict[str, Path]:
+    """Kubeconfigs of the fixture's users by the fixture's name of them; each one's API name is its context."""
+    return {
+        user.name: plane.user(user.username or user.name, *user.groups) for user in fixture.load(folder).config.users
+    }
+
+
+# --- objects
 
 
 def _collection(resource: Resource, namespace: str) -> str:
     root = f"/apis/{resource.api_version}" if resource.group else f"/api/{resource.version}"
-    return root + (f"/namespaces/{namespace}" if resource.namespaced else "") + f"/{resource.plural}"
+    inside = f"/namespaces/{namespace}" if resource.namespaced and namespace else ""
+    return f"{root}{inside}/{resource.plural}"
 
 
-def _create(admin: Client, resource: Resource, obj: Obj, patched: set[str]) -> None:
+def _path(resource: Resource, obj: Obj) -> str:
+    return f"{_collection(resource, obj['metadata'].get('namespace', ''))}/{obj['metadata']['name']}"
+
+
+def _label(resource: Resource, obj: Obj) -> str:
     meta = obj["metadata"]
-    name, namespace = meta["name"], meta.get("namespace", "")
-    label = "/".join(part for part in (resource.kind, namespace, name) if part)
-    if meta.get("ownerReferences"):
-        if label in patched:
-            raise Unseedable(f"{label} is patched, and made anew by its real controller")
-        return
+    return "/".join(part for part in (resource.kind, meta.get("namespace", ""), meta["name"]) if part)
+
+
+def _owners(obj: Obj) -> set[str]:
+    return {owner["uid"] for owner in obj["metadata"].get("ownerReferences", ())}
+
+
+def _odd(obj: Obj) -> bool:
+    """Whether somebody is deleting it, or its node was not ready and no kubelet has said since that the pod is."""
+    conditions = {c["type"]: c["status"] for c in obj["status"].get("conditions") or ()}
+    lost = obj["status"].get("phase") == "Running" and conditions.get("Ready") != "True"
+    return lost or "deletionTimestamp" in obj["metadata"]
+
+
+def _unmark(node: Obj) -> Obj:
+    """Takes cordon, taints and unreadiness off a node and gives what belongs there later: the pods were there before
+    them. Taints of its role stay."""
+    spec = node["spec"]
+    later: Obj = {"spec": {}, "status": {}}
+    if spec.pop("unschedulable", False):
+        later["spec"]["unschedulable"] = True
+    taints = spec.get("taints", [])
+    role = [taint for taint in taints if taint["key"].startswith("node-role.kubernetes.io/")]
+    if role != taints:
+        later["spec"]["taints"], spec["taints"] = taints, role
+    conditions = node["status"].get("conditions", [])
+    if any(c["type"] == "Ready" and c["status"] != "True" for c in conditions):
+        later["status"]["conditions"] = conditions
+        node["status"]["conditions"] = [c | ({"status": "True"} if c["type"] == "Ready" else {}) for c in conditions]
+    return later
+
+
+def _write(admin: Client, resource: Resource, path: str, obj: Obj) -> None:
+    """Creates an object, or makes the one that is there the same."""
+    meta, status = obj["metadata"], obj.get("status") or {}
     kept: Obj = {key: meta[key] for key in ("name", "namespace", "labels", "annotations", "finalizers") if key in meta}
-    status = obj.get("status") or {}
+    notes = kept.setdefault("annotations", {})
     body = {"apiVersion": resource.api_version, "kind": resource.kind, **obj, "metadata": kept}
-    if resource.kind == "Node":
-        kept["annotations"] = {**(kept.get("annotations") or {}), **PLAYED}
-    elif resource.kind == "Pod" and status:  # kwok must not write a status of its own first
-        kept["annotations"] = {**(kept.get("annotations") or {}), HOLD: "true"}
-    elif resource.kind == "Namespace":
-        kept["annotations"] = {k: v for k, v in (kept.get("annotations") or {}).items() if k != REHEARSAL}
-        body = {"metadata": kept}
+    if resource.table == _NODES:
+        notes.update(PLAYED)
+    elif resource.table == _PODS and status:  # kwok must not write a status of its own first
+        notes[HOLD] = "true"
     else:
         body.pop("status", None)
-    path = _collection(resource, namespace)
-    reply = admin.send("POST", path, body)
-    if reply.code == 409:  # what every cluster has: namespaces, bootstrap roles
-        admin.merge(f"{path}/{name}", {"metadata": kept})
+    reply = admin.send("POST", path.rpartition("/")[0], body)
+    if reply.code == 409:
+        _replace(admin, resource, path, body)
     elif reply.code != 201:
         raise Refused(reply.code, reply.body)
-    if status and resource.status and (resource.custom or resource.plural in _OWN_STATUS):
-        admin.merge(f"{path}/{name}/status", {"status": status})
-    if resource.kind == "Pod" and status and status.get("phase") != "Pending":
-        admin.merge(f"{path}/{name}", {"metadata": {"annotations": {HOLD: None}}})
+    if status and resource.status and (resource.custom or resource.table in _STATUS_OF_FIXTURE):
+        admin.merge(f"{path}/status", {"status": status})
+    if resource.table == _PODS and status and status.get("phase") != "Pending":
+        admin.merge(path, {"metadata": {"annotations": {HOLD: None}}})
+
+
+def _replace(admin: Client, resource: Resource, path: str, body: Obj) -> None:
+    if resource.table == _NAMESPACES:
+        marks = body["metadata"]
+        marks["annotations"] = {k: v for k, v in marks["annotations"].items() if k != REHEARSAL}
+        admin.merge(path, {"metadata": marks})
+        return
+    if resource.table == _JOBS:  # cannot be changed, and has run
+        return
+    before = admin.call("GET", path)
+    body["metadata"]["resourceVersion"] = before["metadata"]["resourceVersion"]
+    after = admin.call("PUT", path, body)
+    changed = before["metadata"].get("generation") != after["metadata"].get("generation")
+    if resource.table == _DAEMONSETS and changed:  # OnDelete, or one node after the other
+        namespace = after["metadata"]["namespace"]
+        for pod in admin.call("GET", f"/api/v1/namespaces/{namespace}/pods")["items"]:
+            if after["metadata"]["uid"] in _owners(pod):
+                admin.send("DELETE", f"/api/v1/namespaces/{namespace}/pods/{pod['metadata']['name']}")
 
 
 # --- waiting
 
 
-def _until(seconds: float, missing: Any) -> None:
+def _until(seconds: float, missing: Callable[[], Iterable[str]]) -> None:
     end = time.monotonic() + seconds
     while lacks := sorted(missing()):
         if time.monotonic() > end:
-            raise TimeoutError(f"after {seconds} s not there yet: {', '.join(lacks)}")
+            raise TimeoutError(f"not as it should be after {seconds} s: {', '.join(lacks)}")
         time.sleep(0.1)
-
-
-def _unserved(admin: Client, catalog: Catalog) -> Iterator[str]:
-    for resource in catalog.all():
-        if resource.custom and admin.send("GET", _collection(resource, "default")).code != 200:
-            yield resource.kind
-
-
-def _unfinished(admin: Client) -> Iterator[str]:
-    for node in admin.call("GET", "/api/v1/nodes")["items"]:
-        if any(taint["key"] == "node.kubernetes.io/not-ready" for taint in node["spec"].get("taints", ())):
-            yield f"Node {node['metadata']['name']}"
-    for pod in admin.call("GET", "/api/v1/pods", fieldSelector="status.phase=Pending")["items"]:
-        if HOLD not in pod["metadata"].get("annotations", {}):
-            yield f"Pod {pod['metadata']['name']} (Pending on {pod['spec'].get('nodeName', 'no node')})"
-    for plural, done in (("daemonsets", _rolled_out), ("deployments", _available)):
-        for obj in admin.call("GET", f"/apis/apps/v1/{plural}")["items"]:
-            if not done(obj):
-                yield f"{plural} {obj['metadata']['name']}"
-    for job in admin.call("GET", "/apis/batch/v1/jobs")["items"]:
-        if not job["status"].get("completionTime"):
-            yield f"jobs {job['metadata']['name']}"
 
 
 def _rolled_out(obj: Obj) -> bool:
@@ -155,11 +279,5 @@ def _available(obj: Obj) -> bool:
     return bool(obj["status"].get("availableReplicas", 0) == obj["spec"].get("replicas", 1))
 
 
-# --- users
-
-
-def users(plane: ControlPlane, folder: Path) -> dict[str, Path]:
-    """Kubeconfigs of the fixture's users by the fixture's name of them; each one's API name is its context."""
-    return {
-        user.name: plane.user(user.username or user.name, *user.groups) for user in fixture.load(folder).config.users
-    }
+def _complete(obj: Obj) -> bool:
+    return "completionTime" in obj["status"]

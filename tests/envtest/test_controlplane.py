@@ -214,6 +214,13 @@ def test_a_held_pod_stays_as_it_is(admin: Client, namespace: str, node: str) -> 
     until(lambda: pods(admin, namespace) == [])
 
 
+def test_a_node_is_kept_alive_by_a_lease(admin: Client, node: str) -> None:
+    place = f"/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{node}"
+    lease = until(lambda: (reply := admin.send("GET", place)).code == 200 and reply.body)
+    renewed = lease["spec"]["renewTime"]
+    until(lambda: admin.call("GET", place)["spec"]["renewTime"] != renewed, seconds=30)
+
+
 def test_a_cordon_brings_the_controllers_taint(admin: Client, node: str) -> None:
     admin.merge(f"/api/v1/nodes/{node}", {"spec": {"unschedulable": True}})
     until(lambda: taints(admin, node) == [("node.kubernetes.io/unschedulable", "NoSchedule")])

@@ -1,0 +1,171 @@
+"""Every scenario marked `cluster: true` on the real control plane, under exactly the role that the project ships.
+
+Covered: each comes to what is expected of it, as on the embedded server, and no request is answered 403; each
+permission that a runbook declares, taken out of the role alone, is the one that the run would report.
+Not covered: scenarios of a cluster that only the embedded server can play (faults, other runtimes, old versions).
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from conftest import eventually
+
+from gpurunbook.declared.book import Permission
+from gpurunbook.embedded.actors.client import Client
+from gpurunbook.runbook import given, parameters, permissions
+from gpurunbook.runbook.batch import in_home
+from gpurunbook.runbook.chain import Chain
+from gpurunbook.runbook.expectation import Deed, Scenario
+from gpurunbook.runbook.site import load
+from gpurunbook.runbook.steps import declared
+from gpurunbook.sources.cluster import Cluster
+from gpurunbook.sources.connection import Connection
+from gpurunbook.sources.connection import load as configuration
+from tests.envtest import controlplane as envtest
+from tests.envtest.seed import Seeder, users
+
+pytestmark = pytest.mark.envtest
+
+ROOT = Path(__file__).parents[2]
+MARKED = [scenario for scenario in in_home(ROOT) if scenario.expected.cluster]
+MAIN = list({scenario.runbook: scenario for scenario in MARKED if scenario.expected.verdict == "pass"}.values())
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+GENEROUS = "sre"
+"""The binding of the fixtures that lets on-call read everything; the shipped role takes its place."""
+
+
+@dataclass
+class Stage:
+    """A control plane that shows a fixture, and its on-call as the operator.
+
+    generous: the fixture let on-call do everything, which was taken away; else it says itself what is allowed.
+    """
+
+    plane: envtest.ControlPlane
+    admin: Client
+    operator: Path
+    generous: bool
+
+    def allow(self, runbook: str, wanted: Sequence[Permission]) -> None:
+        """Gives the operator these permissions and no others."""
+        self.revoke()
+        for role in filter(None, yaml.safe_load_all(permissions.role(runbook, wanted))):
+            meta, kind = role["metadata"], role["kind"]
+            meta["labels"] = {"shipped": "yes"}
+            place = ""
+            if "namespace" in meta:
+                place = f"/namespaces/{meta['namespace']}"
+                self.admin.send("POST", "/api/v1/namespaces", {"metadata": {"name": meta["namespace"]}})
+            self.admin.call("POST", f"{RBAC}{place}/{kind.lower()}s", role)
+            subject = {"kind": "User", "name": self.name, "apiGroup": "rbac.authorization.k8s.io"}
+            ref = {"kind": kind, "name": meta["name"], "apiGroup": "rbac.authorization.k8s.io"}
+            binding = {"metadata": meta, "roleRef": ref, "subjects": [subject]}
+            self.admin.call("POST", f"{RBAC}{place}/{kind.lower()}bindings", binding)
+
+    def revoke(self) -> None:
+        """Takes away what was given."""
+        for kind in ("roles", "rolebindings", "clusterroles", "clusterrolebindings"):
+            for obj in self.admin.call("GET", f"{RBAC}/{kind}", labelSelector="shipped=yes")["items"]:
+                meta = obj["metadata"]
+                place = f"/namespaces/{meta['namespace']}" if "namespace" in meta else ""
+                self.admin.call("DELETE", f"{RBAC}{place}/{kind}/{meta['name']}")
+
+    @property
+    def name(self) -> str:
+        """The operator's name at the API server, and the context of the kubeconfig."""
+        return str(yaml.safe_load(self.operator.read_text())["current-context"])
+
+    def cluster(self) -> Cluster:
+        return Cluster(self.name, Connection(configuration(self.name, str(self.operator))))
+
+    def administer(self, deed: Deed) -> None:
+        if deed.merge is not None:
+            self.admin.merge(deed.path, deed.merge)
+        else:
+            self.admin.call("POST", deed.path, deed.create)
+
+
+@pytest.fixture(scope="module")
+def on_stage(controlplane: envtest.ControlPlane) -> Callable[[Scenario], Stage]:
+    """Makes the control plane show a scenario's fixture, as it is before anything has run."""
+    admin = Client.of_kubeconfig(controlplane.kubeconfig)
+    seeder = Seeder(admin)
+
+    def show(scenario: Scenario) -> Stage:
+        values = given.gather(declared(scenario.runbook), [scenario.file])
+        fixture = ROOT / "parameters" / str(values["cluster"]).removeprefix("embedded:")
+        seeder.show(fixture)
+        generous = admin.send("DELETE", f"{RBAC}/clusterrolebindings/{GENEROUS}").code == 200
+        return Stage(controlplane, admin, users(controlplane, fixture)["oncall"], generous)
+
+    return show
+
+
+def wanted(scenario: Scenario, home: Path) -> list[Permission]:
+    book = declared(scenario.runbook)
+    values = given.gather(book, [scenario.file])
+    return permissions.needed(book, parameters.load(book, values), load(home, str(values.get("site", ""))))
+
+
+def named(scenario: Scenario) -> str:
+    return f"{scenario.runbook}-{scenario.name}"
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A copy of what a run reads, so that keys and runs of a scenario stay out of the checkout."""
+    for name in ("runbooks", "parameters"):
+        shutil.copytree(ROOT / name, tmp_path / name)
+    return tmp_path
+
+
+@pytest.mark.parametrize("scenario", MARKED, ids=named)
+def test_a_scenario_comes_to_the_same_on_a_real_control_plane(
+    scenario: Scenario, home: Path, on_stage: Callable[[Scenario], Stage], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = on_stage(scenario)
+    monkeypatch.setenv("KUBECONFIG", str(stage.operator))
+    if stage.generous:
+        stage.allow(scenario.runbook, wanted(scenario, home))
+        cluster = stage.cluster()
+        eventually(lambda: not cluster.missing(wanted(scenario, home)))
+    before = len(stage.plane.requests(stage.name))
+    out = home / "outputs"
+    chain = Chain(
+        scenario,
+        home=home,
+        out=out,
+        clusters=out / ".clusters",
+        cell_seconds=60,
+        cluster=stage.name,
+        administer=stage.administer,
+    )
+    links = chain.run()
+    assert [(link.what, link.missed, link.trouble) for link in links if link.missed or link.trouble] == []
+    assert links
+    sent = stage.plane.requests(stage.name)[before:]
+    assert sent
+    assert [told(event) for event in sent if event["responseStatus"]["code"] in (401, 403)] == []
+
+
+def told(event: dict[str, Any]) -> str:
+    return f"{event['responseStatus']['code']} {event['verb']} {event['requestURI']}"
+
+
+@pytest.mark.parametrize("scenario", MAIN, ids=lambda s: s.runbook)
+def test_each_permission_taken_away_is_the_one_that_is_missing(
+    scenario: Scenario, on_stage: Callable[[Scenario], Stage]
+) -> None:
+    stage = on_stage(scenario)
+    declared_ = wanted(scenario, ROOT)
+    cluster = stage.cluster()
+    for gone in declared_:
+        stage.allow(scenario.runbook, [permission for permission in declared_ if permission != gone])
+        eventually(lambda gone=gone: cluster.missing(declared_) == [gone])
