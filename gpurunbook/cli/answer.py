@@ -1,4 +1,4 @@
-"""What the commands that judge files share: reading a file, and giving the answer to people or to machines."""
+"""What commands share: reading a file, opening a cluster, and giving the answer to people or to machines."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ import stat
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from gpurunbook.errors import InputError
 from gpurunbook.findings import Finding, Status
 from gpurunbook.runbook.hostile import harmless
+
+if TYPE_CHECKING:
+    from gpurunbook.sources.cluster import Cluster
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -45,6 +48,17 @@ def read(path: str, limit: int, *, follow: bool = True) -> bytes:
         raise InputError(f"cannot be read: {why}", subject=path, code="unreadable") from None
     except ValueError as wrong:  # a NUL in the name
         raise InputError(f"cannot be read: {wrong}", subject=path, code="unreadable") from None
+
+
+def cluster(name: str) -> Cluster:
+    """Writes nothing to the cluster. As `connect`; `embedded:DIR` is of the home, and shared with the runs there."""
+    from gpurunbook.runbook import workspace
+    from gpurunbook.sources.cluster import connect
+
+    if not name.startswith("embedded:"):
+        return connect(name)
+    home = workspace.find_home()
+    return connect(name, home=home, clusters=workspace.clusters(workspace.runs_folder(home) / "any"))
 
 
 def as_findings(findings: Iterable[Finding]) -> list[dict[str, str]]:

@@ -80,10 +80,10 @@ def _report(scope: Scope, name: str | None) -> Report:
     """Reads what the scope needs, and judges it. The bytes that were read are gone when this returns."""
     if scope.pod_json:
         return scope.report(_observe(scope.needs(), None), None, True)
-    from gpurunbook.sources.cluster import connect
+    from gpurunbook.cli.answer import cluster
 
     try:
-        live = connect(name)
+        live = cluster(name or "")
         uid, rehearsal = live.uid, live.rehearsal
     except RunbookError as wrong:
         return judge((), problems=[listed("cluster-unreadable", wrong.subject, f"{wrong.code}: {wrong}")])

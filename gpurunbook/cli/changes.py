@@ -118,13 +118,11 @@ def leftovers(cluster: str, output: str) -> int:
     return 2 if problems else 0
 
 
-def _left(cluster: str) -> tuple[list[Leftover], list[Problem]]:
+def _left(name: str) -> tuple[list[Leftover], list[Problem]]:
+    from gpurunbook.cli.answer import cluster
     from gpurunbook.nodes import leftovers as rules
-    from gpurunbook.runbook import workspace
-    from gpurunbook.sources.cluster import connect
 
-    home = workspace.find_home()
-    source = connect(cluster, home=home, clusters=workspace.clusters(workspace.runs_folder(home) / "any"))
+    source = cluster(name)
     return rules.leftovers({name: source.observe(need) for name, need in rules.needs().items()})
 
 

@@ -150,14 +150,12 @@ def kubernetes(context: str | None) -> Iterator[Answer]:
         seen = "no kubeconfig: only fixture clusters (embedded:DIR) can be used"
         yield Answer("cluster", "warn", seen, "Set KUBECONFIG, or go on with the fixture clusters.")
         return
+    from gpurunbook.cli.answer import cluster
     from gpurunbook.errors import RunbookError
-    from gpurunbook.runbook import workspace
-    from gpurunbook.sources.cluster import connect
 
     name = context or ""
     try:
-        base = workspace.find_home() if name.startswith("embedded:") else None
-        identity = connect(name, home=base).identify()
+        identity = cluster(name).identify()
     except RunbookError as wrong:
         subject = f"{wrong.subject}: " if wrong.subject else ""
         yield Answer("cluster", "warn" if context is None else "fail", subject + wrong.message, wrong.remedy)

@@ -108,11 +108,11 @@ def _items(path: Path, kind: str, shape: type[_Pods] | type[_Claims], problems: 
     return whole.items
 
 
-def live(node: str, cluster: str, operator: tuple[str, ...]) -> Report:
-    """Writes nothing. Reads the cluster, then judges."""
-    from gpurunbook.sources.cluster import connect
+def live(node: str, name: str, operator: tuple[str, ...]) -> Report:
+    """Writes nothing. Reads the cluster of that name, then judges."""
+    from gpurunbook.cli.answer import cluster
 
-    source = connect(cluster or None)
+    source = cluster(name)
     seen = {name: source.observe(need) for name, need in needs(node).items()}
     seen |= {name: source.observe(need) for name, need in follow(seen).items()}
     return report(node, seen, operator)

@@ -31,6 +31,10 @@ def fixture_cluster(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def server(fixture_cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Embedded]:
     """A server of its own, which the command finds by the name of the fixture cluster."""
+    for name in ("GPURUNBOOK_HOME", "GPURUNBOOK_OUT", "GPURUNBOOK_CLUSTERS"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("runbooks", "parameters", "deeper"):
+        (tmp_path / name).mkdir()
     monkeypatch.chdir(tmp_path)
     state = state_folder(str(CLUSTERS / fixture_cluster), Path("outputs", ".clusters").absolute())
     state.mkdir(parents=True)
@@ -42,6 +46,12 @@ def audit(*given: str, cluster: str = "small") -> tuple[int, dict[str, Any]]:
     line = ["audit", "-o", "json", "--cluster", f"embedded:{CLUSTERS / cluster}", *given]
     result = CliRunner().invoke(group, line, standalone_mode=False, catch_exceptions=False)
     return result.return_value, json.loads(result.stdout)
+
+
+def test_from_deeper_in_the_home_the_same_server_is_asked(server: Embedded, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir("deeper")
+    assert audit()[1]["verdict"] == "pass"
+    assert not Path("outputs").exists()
 
 
 def codes(answer: dict[str, Any]) -> list[str]:
