@@ -41,6 +41,7 @@ RUNBOOK = Runbook(
         Step("hands", "Who else cordons and uncordons here", needs=("whose",)),
         Step("mark", "Cordon, release or adopt", needs=("holders", "capacity", "daemonsets", "hands")),
         Step("settled", "Wait until the node shows it", needs=("mark",)),
+        Step("again", "Who holds the GPUs now", needs=("settled",)),
     ),
     permissions=(
         Permission("get", "nodes", name="{node}"),

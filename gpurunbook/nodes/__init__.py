@@ -11,6 +11,7 @@ from typing import Any
 _OFFERED = {
     "capacity_lost": "gpurunbook.nodes.capacity",
     "held": "gpurunbook.nodes.service",
+    "held_after": "gpurunbook.nodes.service",
     "mark": "gpurunbook.nodes.service",
     "no_holders": "gpurunbook.nodes.holders",
     "other_hands": "gpurunbook.nodes.controllers",

@@ -133,6 +133,17 @@ def held(node: str, action: str, policy: str) -> Check:
     return dataclasses.replace(check, title=f"Who holds a GPU of {node}", judge=judge)
 
 
+def held_after(node: str, action: str, policy: str) -> Check:
+    """Writes nothing. `held` once more, after the change: a pod that was bound in flight lands under a cordon too.
+
+    A release is not asked again: the node takes pods from then on.
+    """
+    if action == RELEASE:
+        given = _finding(node, Status.PASS, "node-given-back", "the node takes pods again; who comes now may stay")
+        return Check("Who holds the GPUs now", {}, lambda _: Judgement((given,)))
+    return dataclasses.replace(held(node, action, policy), title="Who holds the GPUs now", against=Verdict.FAILED)
+
+
 def _in_service(seen: Seen) -> bool:
     return not seen["node"].problem and cordon.standing(seen["node"].value, "").state == cordon.NOBODY
 

@@ -25,7 +25,7 @@ from gpurunbook.runbook.run import Run, open_run
 from gpurunbook.runbook.steps import declared
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/gpu-operator/leases"
-CORDON_STEPS = ("whose", "holders", "capacity", "daemonsets", "hands", "mark", "settled")
+CORDON_STEPS = ("whose", "holders", "capacity", "daemonsets", "hands", "mark", "settled", "again")
 JSON_MERGE = "application/merge-patch+json"
 GIVEN = {"change_id": "CHG-7", "reason": "a fan is broken"}
 
@@ -181,6 +181,8 @@ def step(run: Run, name: str) -> None:
             run.change(name, rb.nodes.mark(p.node, p.action, p.taint, p.holders))
         case "settled":
             run.wait(name, rb.nodes.settled(p.node, p.action, run.id, p.wait_seconds))
+        case "again":
+            run.check(name, rb.nodes.held_after(p.node, p.action, p.holders))
         case "close":
             run.close()
         case _:

@@ -374,7 +374,7 @@ def test_a_dry_run_that_is_blocked_has_no_plan(lab: Lab) -> None:
 def test_a_dry_run_whose_plan_cannot_be_kept_is_not_planned(lab: Lab) -> None:
     node = lab.node()
     run = lab.cordon(node)
-    finish(run, until="settled")
+    finish(run, until="again")
     (run.folder / plans.NAME).mkdir()
     with pytest.raises(errors.RunbookError, match="cannot be kept"):
         run.close()
@@ -626,7 +626,7 @@ def test_a_blocked_apply_goes_on_once_the_reason_is_gone(lab: Lab) -> None:
         step(run, "mark")
     assert lab.lease(node) is None
     lab.admin.call("DELETE", f"/api/v1/namespaces/default/pods/trainer-{node}", None, gracePeriodSeconds=0)
-    for name in ("mark", "settled", "close"):
+    for name in ("mark", "settled", "again", "close"):
         step(run, name)
     assert verdict(run) == ("pass", "all-steps-passed")
     assert marks(lab.seen(node)) == (True, True, True)
@@ -643,7 +643,7 @@ def test_a_refusal_by_the_server_is_blocked_nowhere_and_leaves_nothing(lab: Lab)
     assert closing(run)["left_behind"] == []
     assert lab.lease(node) is None
     lab.disarm()
-    for name in ("mark", "settled", "close"):
+    for name in ("mark", "settled", "again", "close"):
         step(run, name)
     assert verdict(run) == ("pass", "all-steps-passed")
 

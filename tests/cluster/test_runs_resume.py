@@ -42,6 +42,8 @@ APPLY = (
     "judged mark",
     "step settled",
     "judged settled",
+    "step again",
+    "judged again",
     "intent lease-back",
     "result lease-back",
     "close",

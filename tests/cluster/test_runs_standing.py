@@ -107,7 +107,7 @@ def test_a_second_run_on_the_node_is_kept_out_and_steals_nothing(lab: Lab) -> No
     assert refused.value.code == "lease-held"
     assert "take_over" in refused.value.remedy
     assert lab.lease(node) == held
-    for name in ("settled", "close"):
+    for name in ("settled", "again", "close"):
         step(first, name)
     assert verdict(first) == ("pass", "all-steps-passed")
     # and afterwards the node is not this run's to cordon
@@ -137,7 +137,7 @@ def test_the_lease_of_a_named_run_is_taken_over_and_given_back(lab: Lab) -> None
     assert lease is not None
     assert lease["spec"]["holderIdentity"] == run.id
     assert lease["metadata"]["annotations"]["gpurunbook.io/taken-from"] == dead.id
-    for name in ("settled", "close"):
+    for name in ("settled", "again", "close"):
         step(run, name)
     assert (lab.lease(node), owner(lab.seen(node))) == (None, run.id)
     # The run that was taken for dead does nothing more to the node.
@@ -177,7 +177,7 @@ def test_an_answer_about_the_lease_that_is_lost_is_settled(lab: Lab, method: str
     finish(run, until="hands")
     lab.arm({"method": method, "path": f"{runs.LEASES}.*"}, action)
     with lab.requests() as seen:
-        for name in ("mark", "settled", "close"):
+        for name in ("mark", "settled", "again", "close"):
             step(run, name)
     assert verdict(run) == ("pass", "all-steps-passed")
     assert [m for m, path in runs.changed(seen) if "leases" in path] == ["POST", "DELETE"]
@@ -280,7 +280,7 @@ def test_a_holder_that_came_meanwhile_fails_the_run_with_the_node_cordoned_again
     assert verdict(run) == ("failed", "gpu-held")
     assert marks(lab.seen(node)) == WHOLE
     lab.admin.call("DELETE", f"/api/v1/namespaces/default/pods/trainer-{node}", None, gracePeriodSeconds=0)
-    for name in ("settled", "close"):
+    for name in ("settled", "again", "close"):
         step(run, name)
     assert verdict(run) == ("pass", "all-steps-passed")
 
@@ -357,7 +357,7 @@ def test_a_node_that_joined_again_is_cordoned_again(lab: Lab) -> None:
     lab.admin.call("DELETE", f"/api/v1/nodes/{node}")
     body = {"metadata": {"name": node, "labels": found["metadata"]["labels"]}, "status": found["status"]}
     lab.admin.call("POST", "/api/v1/nodes", body)
-    for name in ("settled", "close"):
+    for name in ("settled", "again", "close"):
         step(run, name)
     assert marks(lab.seen(node)) == WHOLE
     assert lab.seen(node)["metadata"]["uid"] != found["metadata"]["uid"]
@@ -387,7 +387,7 @@ def test_a_dry_run_looks_after_nothing(lab: Lab) -> None:
     finish(run, until="mark")
     lab.change(node, {"spec": {"taints": [{"key": "x", "effect": "NoSchedule"}]}})
     with lab.requests() as seen:
-        for name in ("settled", "close"):
+        for name in ("settled", "again", "close"):
             step(run, name)
     assert verdict(run) == ("planned", "planned")
     assert runs.changed(seen) == []
@@ -424,7 +424,7 @@ def test_with_no_guard_left_a_busy_manager_is_not_waited_for(lab: Lab, what: str
     run = marked(lab, node)
     lab.change(node, {"metadata": {"labels": {PAUSED: "paused-for-cc-mode-change"}}})
     lose(lab, node, what)
-    for name in ("settled", "close"):
+    for name in ("settled", "again", "close"):
         step(run, name)
     assert marks(lab.seen(node)) == WHOLE
     assert verdict(run) == ("pass", "all-steps-passed")
@@ -618,7 +618,7 @@ def test_an_interrupted_wait_is_failed_and_leaves_the_node_cordoned(lab: Lab) ->
     assert verdict(run) == ("failed", "interrupted")
     assert f"--run-id {run.id}" in closing(run)["next"]
     assert marks(lab.seen(node)) == WHOLE
-    for name in ("settled", "close"):
+    for name in ("settled", "again", "close"):
         step(run, name)
     assert verdict(run) == ("pass", "all-steps-passed")
 
