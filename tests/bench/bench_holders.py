@@ -1,4 +1,4 @@
-"""What the checks before a cordon cost on a large cluster: `gpurunbook holders`, and all checks of `node_cordon` before its change.
+"""What a look at a large cluster costs: `gpurunbook holders`, and all checks of `node_cordon` before its change.
 
     python tests/bench/bench_holders.py [--nodes 500] [--pods 20000] [--pairs 5]
 
