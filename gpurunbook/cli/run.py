@@ -92,7 +92,7 @@ def _run_one(
     output: str,
 ) -> int:
     from gpurunbook.errors import RunInUse
-    from gpurunbook.runbook import execute, index
+    from gpurunbook.runbook import execute
 
     home, out, values, run_id = _gathered(runbook, files, sets, cluster, out, run_id)
     try:
@@ -107,12 +107,23 @@ def _run_one(
         )
     except RunInUse as wrong:
         return _in_use(wrong, runbook, run_id, output)
-    index.write(out)
     if output == "json":
         click.echo(json.dumps(outcome.as_json(), sort_keys=True, indent=1))
     else:
         card(outcome)
+    _page(out)
     return outcome.exit_for(require)
+
+
+def _page(out: Path) -> Path | None:
+    """Replaces the page of runs. Where it cannot be written the answer of the runs stands all the same."""
+    from gpurunbook.runbook import index
+
+    try:
+        return index.write(out)
+    except OSError as wrong:
+        click.echo(f"the page of runs in {out} cannot be written: {wrong.strerror}; the runs are whole", err=True)
+        return None
 
 
 def _in_use(wrong: Any, runbook: str, run_id: str, output: str) -> int:
@@ -182,7 +193,7 @@ def _short(path: Path) -> str:
 def _run_all(
     runbook: str | None, out: Path | None, main: bool, jobs: int | None, cell_timeout: int | None, output: str
 ) -> int:
-    from gpurunbook.runbook import batch, index, workspace
+    from gpurunbook.runbook import batch, workspace
 
     home = workspace.find_home()
     out = (out or workspace.runs_folder(home)).resolve()
@@ -198,18 +209,19 @@ def _run_all(
             cell_seconds=cell_timeout or batch.CELL_SECONDS,
             done=done,
         )
-    page = index.write(out)
+    page = _page(out)
     code = max(result.exit for result in results)
     if output == "json":
         verdict = {0: "pass", 1: "fail", 2: "error"}[code]
-        said = {"verdict": verdict, "runs": [result.as_json() for result in results], "index": str(page)}
+        said = {"verdict": verdict, "runs": [result.as_json() for result in results], "index": page and str(page)}
         click.echo(json.dumps(said, sort_keys=True, indent=1))
     else:
         _table(results)
     for result in results:
         if result.exit:
             _complain(result)
-    click.echo(f"index: {_short(page)}", err=output == "json")
+    if page is not None:
+        click.echo(f"index: {_short(page)}", err=output == "json")
     return code
 
 

@@ -66,9 +66,12 @@ def row(run_dir: Path) -> Row:
         started = records[0]["time"] if records else started
     except JournalError as wrong:
         code = wrong.code
+    except (AttributeError, KeyError, TypeError, ValueError):  # a journal whose hashes hold can still say anything
+        verdict, code, about = "unknown", "journal", {}
     if sealed:
         verdict = str(sealed.get("verdict", "unknown"))
-    cluster = about.get("cluster") or {}
+    cluster = about.get("cluster")
+    cluster = cluster if isinstance(cluster, dict) else {}
     names = (f"{record['runbook']}.html", f"{record['runbook']}.ipynb", "manifest.json", "journal.jsonl")
     return Row(
         run=run_dir.name,

@@ -24,7 +24,7 @@ from test_engine_faults import SECONDS, wait_for
 
 from gpurunbook.cli import main
 from gpurunbook.findings import Verdict
-from gpurunbook.journal import read
+from gpurunbook.journal import Journal, read
 from gpurunbook.runbook import batch, index
 from gpurunbook.runbook.execute import Outcome
 from gpurunbook.runbook.verify import verify
@@ -345,6 +345,24 @@ def test_the_page_does_not_take_the_verdict_from_a_manifest_that_was_changed(tmp
     path.write_bytes(path.read_bytes().replace(b'"verdict": "unknown"', b'"verdict": "pass"'))
     row = index.row(path.parent)
     assert (row.verdict, row.evidence) == ("unknown", "unsealed")
+
+
+def test_a_folder_that_is_odd_and_a_page_that_cannot_be_written_leave_a_run_its_answer(tmp_path: Path) -> None:
+    home = tiny.lay(tmp_path, "closes")
+    odd = home / "outputs" / "odd"
+    odd.mkdir(parents=True)
+    (odd / "run.json").write_text(json.dumps({"run": "odd", "runbook": "x", "home": str(home)}))
+    journal = Journal.open(odd / "journal.jsonl")
+    journal.append("start", {"run": "odd", "runbook": "x", "cluster": "prod"})
+    journal.append("close", {"verdict": "deferred", "code": "x"})
+    command(home, "run", "provenance_audit", "--run-id", "one", code=0)
+    row = index.row(odd)
+    assert (row.verdict, row.code, row.evidence) == ("unknown", "journal", "unsealed")
+    (home / "outputs" / "index.html").unlink()
+    (home / "outputs" / "index.html").mkdir()
+    out, told = command(home, "run", "provenance_audit", "--run-id", "two", code=0)
+    assert "pass" in out
+    assert "cannot be written" in told
 
 
 def test_a_run_whose_cluster_was_not_identified_is_marked_as_a_rehearsal(tmp_path: Path) -> None:
