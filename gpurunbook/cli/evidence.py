@@ -108,7 +108,7 @@ def report(folder: Path, out: Path | None, output: str | None) -> int:
     answer = judge(folder)
     name, text = page(folder, answer)
     out = out or Path(f"{name}.html")
-    keep.write(out, text.encode())
+    keep.kept(out, text.encode())
     if _json(output):
         _print({"path": str(out), "verdict": answer.verdict})
     else:

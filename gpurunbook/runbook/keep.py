@@ -16,7 +16,7 @@ from gpurunbook.sources.files import write as write
 
 
 def kept(path: Path, data: bytes) -> None:
-    """Replaces one file of a run folder, as `write`. Raises RunbookError `not-kept` that says what to do."""
+    """Replaces one file of a run or of the user's, as `write`. Raises RunbookError `not-kept` that says what to do."""
     try:
         write(path, data)
     except OSError as wrong:

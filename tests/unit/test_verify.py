@@ -21,7 +21,7 @@ from evidence_run import RUNBOOK, Run
 from test_signing import make_key
 
 from gpurunbook.cli import evidence, main
-from gpurunbook.errors import InputError
+from gpurunbook.errors import InputError, RunbookError
 from gpurunbook.journal import ZERO, canonical, digest
 from gpurunbook.runbook.seal import manifest_digest, seal
 from gpurunbook.runbook.verify import Answer, verify
@@ -514,6 +514,8 @@ def test_the_report_says_what_verify_says(folder: Path, tmp_path: Path) -> None:
     code, _ = call(evidence.report, folder, "--out", tmp_path / "page.html")
     assert code == 1
     assert 'id="evidence" class="bad">altered' in (tmp_path / "page.html").read_text()
+    with pytest.raises(RunbookError, match="cannot be kept"):
+        call(evidence.report, folder, "--out", tmp_path / "page.html" / "page.html")
 
 
 def test_what_stops_a_command_is_told_harmlessly(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
