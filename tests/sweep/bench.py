@@ -160,7 +160,7 @@ class Bench:
 
 def _going_on(place: Place, goal: str) -> dict[str, Any]:
     """What `gpurunbook leftovers` tells a person to give to his own run."""
-    cluster = Cluster("", Connection(load("", place.environment["KUBECONFIG"])))
+    cluster = Cluster("", Connection(load("", str(place.kubeconfig))))
     found, problems = leftovers.leftovers({n: cluster.observe(need) for n, need in leftovers.needs().items()})
     assert not problems
     values = {}

@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[2]
 FIXTURE = ROOT / "parameters" / "clusters" / "cordon-tolerated"
 BOOK = "node_cordon"
 NODE = "gpu-0001"
-SECONDS = 60.0
+SECONDS = 120.0
 
 _KEPT = ("seed.json", "objects.log", "tokens.json")
 
@@ -133,14 +133,18 @@ class Place:
         return self.server.client()
 
     @property
+    def kubeconfig(self) -> Path:
+        """The operator's, once the server runs."""
+        return Path(self.server.info["kubeconfig"])
+
+    @property
     def environment(self) -> dict[str, str]:
         """What a kernel of this place has set."""
-        assert self.server
         return {
             "GPURUNBOOK_HOME": str(self.home),
             "GPURUNBOOK_OUT": str(self.out),
             "IPYTHONDIR": str(self.folder / "ipython"),
-            "KUBECONFIG": str(self.state / "kubeconfig"),
+            "KUBECONFIG": str(self.kubeconfig),
         }
 
     def new(self, name: str) -> Path:

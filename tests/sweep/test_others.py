@@ -179,7 +179,7 @@ def test_a_holder_comes_between_the_check_and_the_change(place: Place, case: Cas
 def test_a_holder_comes_while_the_cordon_is_made(place: Place, case: Case) -> None:
     code = meanwhile(place, case, making(case), lambda: holder(place))
     assert (code, end(place)[0]) == (1, "failed")
-    assert "default/Pod/trainer: came while it was made" in closing(place.out / RUN)["message"]
+    assert "default/Pod/trainer" in (place.out / RUN / "journal.jsonl").read_text()
     assert world.turns(place) == [(True, True)]
     assert evident(place) == "failed"
     place.admin.call("DELETE", "/api/v1/namespaces/default/pods/trainer?gracePeriodSeconds=0")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
 from stage import NODE, Place
@@ -66,13 +67,17 @@ def lease_holder(place: Place) -> str:
 
 
 def turns(place: Place) -> list[tuple[bool, bool]]:
-    """How the node's guards stood, one after the other: unschedulable, our taint. Only changes."""
+    """How the node's guards stood, one after the other since the seed."""
+    return turned(found for table, name, found in _versions(place) if (table, name) == ("/nodes", f"/{NODE}") and found)
+
+
+def turned(nodes: Iterable[dict[str, Any]]) -> list[tuple[bool, bool]]:
+    """The changes between versions of a node: unschedulable, our taint."""
     seen: list[tuple[bool, bool]] = []
-    for table, name, found in _versions(place):
-        if (table, name) == ("/nodes", f"/{NODE}") and found is not None:
-            taints = found["spec"].get("taints") or ()
-            now = (found["spec"].get("unschedulable") is True, any(t["key"] == TAINT for t in taints))
-            seen += [now] if not seen or seen[-1] != now else []
+    for found in nodes:
+        taints = found["spec"].get("taints") or ()
+        now = (found["spec"].get("unschedulable") is True, any(t["key"] == TAINT for t in taints))
+        seen += [now] if not seen or seen[-1] != now else []
     return seen
 
 
