@@ -21,6 +21,11 @@ FORBIDDEN = {
     "eval": "hides what the cell does",
     "compile": "hides what the cell does",
     "__import__": "hides an import",
+    "setattr": "changes what the package does",
+    "delattr": "changes what the package does",
+    "globals": "reaches round the runbook, to its names",
+    "locals": "reaches round the runbook, to its names",
+    "vars": "reaches round the runbook, to its names",
     "open": "reads or writes files that no evidence holds",
     "input": "waits for somebody who is not there in a headless run",
     "breakpoint": "waits for somebody who is not there in a headless run",
@@ -76,7 +81,7 @@ def bare_print(notebook: Notebook, _: Runbook) -> Iterator[At]:
 
 
 def plain_code(notebook: Notebook, _: Runbook) -> Iterator[At]:
-    """Nothing that swallows a gate's error, ends the kernel, or loops over the API."""
+    """Nothing that swallows a gate's error, ends the kernel, puts another gate in its place, or loops over the API."""
     for cell, node in _nodes(notebook):
         match node:
             case ast.Try() | ast.TryStar():
@@ -85,6 +90,8 @@ def plain_code(notebook: Notebook, _: Runbook) -> Iterator[At]:
                 yield At(cell, "only the package raises: SystemExit would end as a success", node.lineno)
             case ast.Name(id=name) if name in FORBIDDEN:
                 yield At(cell, f"{name} {FORBIDDEN[name]}", node.lineno)
+            case ast.Attribute(attr=name, ctx=ast.Store() | ast.Del()):
+                yield At(cell, f"setting .{name} changes what the package does", node.lineno)
             case ast.For() | ast.AsyncFor() | ast.While() | ast.ListComp() | ast.SetComp() | ast.DictComp():
                 if _uses(node, "run", "rb"):
                     yield At(cell, "a loop over the API: what it did is not seen step by step", node.lineno)
@@ -108,6 +115,8 @@ def start_and_close(notebook: Notebook, book: Runbook) -> Iterator[At]:
             case ast.Name(id="run" | "rb" as name, ctx=ast.Store() | ast.Del()):
                 if not any(node in ast.walk(statement) for _, statement in starts):
                     yield At(cell, f"{name} is bound to something else", node.lineno)
+            case ast.MatchAs(name="run" | "rb" as name) | ast.MatchStar(name="run" | "rb" as name):
+                yield At(cell, f"{name} is bound to something else", node.lineno)
     calls = _calls(notebook)
     if starts:
         first = starts[0][0].index

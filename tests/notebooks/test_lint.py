@@ -142,6 +142,11 @@ def test_rules_have_ids_of_their_own_and_say_where_they_come_from():
         ("cordon", "run.change", "get_ipython().system('ls')\nrun.change", "plain-code"),
         ("cordon", "run.change", "__import__('os')\nrun.change", "plain-code"),
         ("cordon", "run.change", "quit\nrun.change", "plain-code"),
+        ("cordon", "run.change", "run.change = str\nrun.change", "plain-code"),
+        ("cordon", "run.change", "rb.nodes.cordon = rb.nodes.uncordon\nrun.change", "plain-code"),
+        ("cordon", "run.change", "del rb.nodes.cordon\nrun.change", "plain-code"),
+        ("cordon", "run.change", "setattr(run, 'change', str)\nrun.change", "plain-code"),
+        ("cordon", "run.change", "globals()['run'] = p\nrun.change", "plain-code"),
         ("cordon", "run.change", "for n in p.namespaces:\n    rb.nodes.no_holders(n)\nrun.change", "plain-code"),
         ("cordon", "run.change", "x = [rb.nodes.no_holders(n) for n in p.namespaces]\nrun.change", "plain-code"),
         # start and close
@@ -151,6 +156,8 @@ def test_rules_have_ids_of_their_own_and_say_where_they_come_from():
         ("close", "run.close()", "p.apply and run.close()", "start-and-close"),
         ("cordon", "run.change", "run = p\nrun.change", "start-and-close"),
         ("cordon", "run.change", "rb = p\nrun.change", "start-and-close"),
+        ("cordon", "run.change", "match p:\n    case run:\n        pass\nrun.change", "start-and-close"),
+        ("cordon", "run.change", "match p:\n    case [*rb]:\n        pass\nrun.change", "start-and-close"),
         ("settled", "run.wait", "run.close()\nrun.wait", "start-and-close"),
         # gates
         ("settled", '"settled", rb', '"settle", rb', "step-ids"),
