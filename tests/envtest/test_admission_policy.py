@@ -307,12 +307,13 @@ def test_warn_admits_with_a_warning_and_an_audit_annotation(
     controlplane: ControlPlane, admin: Client, gpu: str, installed: None
 ) -> None:
     image = "docker.io/someone/warned:v1"
+    deployer = Client.of_kubeconfig(controlplane.user("deployer", "system:masters"))  # whom the audit log follows
     with enforced(admin, gpu, "warn"):
-        made = create(admin, gpu, containers=[image])
+        made = create(deployer, gpu, containers=[image])
         assert made.code == 201, made.body
         assert f"container c0 {image}" in made.headers["Warning"]
         assert "Warning" not in create(admin, gpu, containers=[RELEASED]).headers
-    marks = [event.get("annotations", {}).get(FAILURE, "") for event in controlplane.requests()]
+    marks = [event.get("annotations", {}).get(FAILURE, "") for event in controlplane.requests("deployer")]
     assert any(image in text for text in marks)
 
 
