@@ -13,7 +13,9 @@ from typing import NoReturn
 import hypothesis
 import pytest
 
+from gpurunbook.embedded.actors.client import Client
 from tests.envtest import controlplane as envtest
+from tests.envtest.seed import Seeder
 from tests.tools import build
 from tests.tools.registry import Registry, RegistryError
 
@@ -54,15 +56,25 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line(f"sweep: {sum(points.values())} points")
 
 
+def _started() -> envtest.ControlPlane:
+    try:
+        return envtest.start()
+    except build.BuildError as error:
+        absent(str(error))
+
+
 @pytest.fixture(scope="session")
 def controlplane() -> Iterator[envtest.ControlPlane]:
     """The real control plane, one for all tests: leave other tests' objects alone."""
-    try:
-        plane = envtest.start()
-    except build.BuildError as error:
-        absent(str(error))
-    with plane:
+    with _started() as plane:
         yield plane
+
+
+@pytest.fixture(scope="session")
+def fixtureplane() -> Iterator[tuple[envtest.ControlPlane, Seeder]]:
+    """Another real control plane, and what makes it show one fixture cluster after the other: nothing else is on it."""
+    with _started() as plane:
+        yield plane, Seeder(Client.of_kubeconfig(plane.kubeconfig))
 
 
 @pytest.fixture(scope="session")

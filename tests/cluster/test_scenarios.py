@@ -93,17 +93,17 @@ class Stage:
 
 
 @pytest.fixture(scope="module")
-def on_stage(controlplane: envtest.ControlPlane) -> Callable[[Scenario], Stage]:
+def on_stage(fixtureplane: tuple[envtest.ControlPlane, Seeder]) -> Callable[[Scenario], Stage]:
     """Makes the control plane show a scenario's fixture, as it is before anything has run."""
-    admin = Client.of_kubeconfig(controlplane.kubeconfig)
-    seeder = Seeder(admin)
+    plane, seeder = fixtureplane
+    admin = Client.of_kubeconfig(plane.kubeconfig)
 
     def show(scenario: Scenario) -> Stage:
         values = given.gather(declared(scenario.runbook), [scenario.file])
         fixture = ROOT / "parameters" / str(values["cluster"]).removeprefix("embedded:")
         seeder.show(fixture)
         generous = admin.send("DELETE", f"{RBAC}/clusterrolebindings/{GENEROUS}").code == 200
-        return Stage(controlplane, admin, users(controlplane, fixture)["oncall"], generous)
+        return Stage(plane, admin, users(plane, fixture)["oncall"], generous)
 
     return show
 
