@@ -132,32 +132,29 @@ def start_and_close(notebook: Notebook, book: Runbook) -> Iterator[At]:
 
 
 def step_ids(notebook: Notebook, _: Runbook) -> Iterator[At]:
-    """A gate is one statement in a cell of its own, which has the step's id."""
+    """A gate is one statement in a cell of its own, which has the step's id; a cell calls nothing else of a run."""
     seen: set[int] = set()
     for call in _calls(notebook):
         where = f"run.{call.method}"
-        if call.method == "show" and call.step is None:
-            continue
-        if call.method not in (*GATES, "show"):
+        if call.method not in GATES:
+            if call.method != "close":
+                yield At(call.cell, f"{where}: a run has {', '.join(GATES)} and close", call.line)
             continue
         if call.step is None:
             yield At(call.cell, f"{where}: the first argument is not the step's id in quotes", call.line)
         elif call.step != call.cell.id:
             yield At(call.cell, f"{where}({call.step!r:.60}) stands in the cell {call.cell.id!r:.60}", call.line)
-        if call.method in GATES:
-            if not call.top:
-                yield At(
-                    call.cell, f"{where} is not a statement of its own: it may be left out or swallowed", call.line
-                )
-            if call.cell.index in seen:
-                yield At(call.cell, f"{where} is the second gate of this cell", call.line)
-            seen.add(call.cell.index)
+        if not call.top:
+            yield At(call.cell, f"{where} is not a statement of its own: it may be left out or swallowed", call.line)
+        if call.cell.index in seen:
+            yield At(call.cell, f"{where} is the second gate of this cell", call.line)
+        seen.add(call.cell.index)
 
 
 def step_order(notebook: Notebook, book: Runbook) -> Iterator[At]:
     """The gates are the declared steps, all of them, in the declared order."""
     wanted = [step.id for step in book.steps]
-    calls = [c for c in _calls(notebook) if c.method in GATES or (c.method == "show" and c.step in wanted)]
+    calls = [c for c in _calls(notebook) if c.method in GATES]
     found = [call.step for call in calls]
     if found == wanted:
         return

@@ -164,7 +164,8 @@ def test_rules_have_ids_of_their_own_and_say_where_they_come_from():
         ("settled", '"settled", rb', "p.node, rb", "step-ids"),
         ("settled", "run.wait", "if p.apply:\n    run.wait", "step-ids"),
         ("settled", "run.wait", "p.apply and run.wait", "step-ids"),
-        ("settled", "run.wait", 'run.show("other")\nrun.wait', "step-ids"),
+        ("settled", "run.wait", 'run.show("settled")\nrun.wait', "step-ids"),
+        ("settled", "run.wait", "run.shut", "step-ids"),
         ("settled", "run.wait", 'run.check("settled", rb.nodes.x())\nrun.wait', "step-ids"),
         ("settled", "run.wait", "run.close", "step-order"),
         ("settled", "run.wait", "run.cheque", "step-order"),
@@ -185,7 +186,7 @@ def test_a_flaw_names_file_cell_and_line(edited):
 
 @pytest.mark.parametrize(
     "line",
-    ["x = [n.upper() for n in p.namespaces]", "for n in p.namespaces:\n    n", 'run.show(rb.nodes.table("a"))'],
+    ["x = [n.upper() for n in p.namespaces]", "for n in p.namespaces:\n    n", 'rb.nodes.table("a")'],
 )
 def test_plain_python_besides_the_gate_is_no_flaw(edited, line):
     edited.source("settled", "run.wait", f"{line}\nrun.wait")
@@ -520,7 +521,7 @@ def test_the_command_answers_in_json_with_sorted_keys_and_exit_codes(tmp_path):
     said = json.loads(done.stdout)
     assert done.return_value == 1
     assert (said["verdict"], said["files"]) == ("error", 1)
-    assert {finding["rule"] for finding in said["findings"]} == {"start-and-close"}
+    assert {finding["rule"] for finding in said["findings"]} == {"start-and-close", "step-ids"}
     assert set(said["findings"][0]) == {"rule", "file", "cell", "line", "message", "remedy", "source"}
     assert done.stdout == json.dumps(said, indent=1, sort_keys=True) + "\n"
 
