@@ -83,9 +83,8 @@ class Guard:
     def stand(self, step: str, *, whole: bool = False) -> None:
         """Reads afresh whether it stands, and makes it again when it does not.
 
-        whole: also refuse what waits for a manager to settle, and what came while it was made: between the last look
-        and the patch a pod may land, and a scheduler may bind one that it chose before. Raises GateError when it is
-        another's, when it cannot be read, when this run lost its lease, or when what came meanwhile is not good.
+        whole: also refuse what waits for a manager to settle. Raises GateError when it is another's, when it cannot
+        be read, when this run lost its lease, or when what came meanwhile is not good.
         """
         change = self._change()
         if change is None:
@@ -94,8 +93,6 @@ class Guard:
         planned = change.plan(seen)
         if _stands(planned):
             self._see(seen)
-            if whole:
-                _refuse(self._recheck(), "came while it was made: ")
             return
         _refuse(planned.findings, "")
         self._tell(step, planned)
@@ -155,7 +152,8 @@ class Guard:
             named = dataclasses.replace(mutation, name=f"{mutation.name}{changing.AGAIN}{times + 1}")
             self._door().send(stands.since, named, words)
         self._see(seen)
-        findings = self._recheck()
+        check = stands.recheck(self._run.parameters)
+        findings = check.judge(self._run.observe(check.needs, check.follow)[0]).findings
         self._told += findings
         lost = planned.findings[0]
         _refuse(findings, f"found when {lost.code} of {lost.subject} was made good: ")
@@ -166,12 +164,6 @@ class Guard:
                 remedy="Find what takes it away (the runbook's step on other hands names who may) and stop it.",
                 code="lost-again",
             )
-
-    def _recheck(self) -> tuple[Finding, ...]:
-        stands = self._run.book.stands
-        assert stands is not None
-        check = stands.recheck(self._run.parameters)
-        return check.judge(self._run.observe(check.needs, check.follow)[0]).findings
 
 
 def _stands(planned: Planned) -> bool:
