@@ -2,8 +2,9 @@
 
 Covered: cordon and release, each mutation lost on the way, carried out with nobody told, answered and not recorded;
 afterwards a newcomer with nothing but the cluster, and the run begun again (bench.py has the rules). By default the
-gaps are those around mutations; the whole matrix has every gap. Not covered: kernels (test_kernels.py), faults of the
-server (test_faults.py).
+gaps are those around mutations; the whole matrix has every gap. A patch that arrives when the run was begun again long
+ago. Not covered: kernels (test_kernels.py), faults of the server (test_faults.py); a late creation of a lease, which
+nothing can refuse.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from bench import RUN, Bench, killed_at_request
+import world
+from bench import RUN, Bench, killed_at_request, met
+from stage import NODE, eventually, kill
 
 pytestmark = pytest.mark.sweep
 
@@ -37,3 +40,23 @@ def test_killed_between_two_records_of_the_journal(bench: Bench, point: Any, ful
             code = place.run(RUN, case.values, kill=number)
             assert code == -9
             bench.settle(case, place, code)
+
+
+@pytest.mark.parametrize("goal", ["cordon", "release"])
+def test_a_patch_that_arrives_after_the_run_was_begun_again_is_not_carried_out_twice(
+    bench: Bench, point: Any, goal: str
+) -> None:
+    case = bench.case(goal)
+    request = next(request for request, _, _ in case.mutations if request.method == "PATCH")
+    with point(f"late {request.label}"):
+        place = bench.fresh(case.base)
+        place.server.control("POST", "faults", request.fault({"delay": 5.0}))
+        process = place.begin(RUN, case.values)
+        eventually(lambda: met(place), f"{request.label} comes")
+        kill(process)
+        assert place.run(RUN, case.values) == 0, place.said(RUN)
+        eventually(lambda: any("fault" in entry for entry in place.server.log()), f"{request.label} is over")
+        assert world.comes_to(place) == case.end
+        assert world.turns(place) == case.turns
+        assert world.persisted(place).count(("PATCH", NODE)) == 1
+        place.stop()
