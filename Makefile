@@ -11,7 +11,7 @@ unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV
 .DEFAULT_GOAL := run
 
 run: env  ## every runbook's main scenario on the embedded cluster
-	status=0; $(BIN)/gpurunbook run --all --main || status=$$?; \
+	@status=0; $(BIN)/gpurunbook run --all --main || status=$$?; \
 	if [ -e outputs/index.html ]; then echo "evidence: $(CURDIR)/outputs/index.html"; fi; exit $$status
 
 test: env  ## the whole suite
