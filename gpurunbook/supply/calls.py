@@ -45,6 +45,10 @@ _OPTIONS: Mapping[str, Mapping[str, bool]] = {
 """Tool and verb → its options, and whether each takes a value."""
 
 
+_SBOMS = frozenset({"cyclonedx", "spdx", "spdx-json"})
+"""Formats in which trivy lists components and no vulnerabilities."""
+
+
 class Call(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One call. exit_code: None when it did not end in time; outputs: SHA-256 of each thing that it wrote.
 
@@ -146,7 +150,8 @@ def tail(call: Call) -> str:
 
 
 def _demands(name: str, options: Mapping[str, str]) -> None:
-    if name == "trivy image":
+    form = options.get("--format", options.get("-f", ""))
+    if name == "trivy image" and form not in _SBOMS:
         if options.get("--show-suppressed") != "true":
             raise _refused("trivy image without --show-suppressed: what an ignore file or VEX took out is not seen")
         if "vuln" not in options.get("--scanners", "vuln").split(","):

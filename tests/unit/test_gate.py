@@ -348,6 +348,17 @@ def test_evidence_counts_with_the_command_that_wrote_it(alter: Alter, expected: 
     assert [code for code in codes(judged(alter)) if code != "evidence-not-running"] == expected
 
 
+def test_trivy_may_make_the_sbom_too() -> None:
+    def alter(evidence: Evidence) -> None:
+        image = evidence.calls["trivy-amd64"]["argv"][-1]
+        line = ["trivy", "image", "--format", "cyclonedx", "--platform", "linux/amd64", image]
+        evidence.calls["syft-amd64"] |= {"tool": "trivy", "version": "0.74.0", "argv": line}
+        evidence.calls["syft-amd64"]["outputs"].remove("syft-amd64")
+        evidence.docs.pop("syft-amd64")
+
+    assert judged(alter).verdict == "pass"
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
