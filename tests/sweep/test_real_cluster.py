@@ -59,18 +59,13 @@ class Real(Place):
         ]
 
 
-@pytest.fixture(scope="session")
-def seeder(controlplane: ControlPlane) -> Seeder:
-    return Seeder(Client.of_kubeconfig(controlplane.kubeconfig))
-
-
 @pytest.mark.parametrize("goal", ["cordon", "release"])
 def test_killed_between_a_mutation_and_its_record(
-    bench: Bench, point: Any, controlplane: ControlPlane, seeder: Seeder, tmp_path: Path, goal: str
+    bench: Bench, point: Any, fixtureplane: tuple[ControlPlane, Seeder], tmp_path: Path, goal: str
 ) -> None:
     for number, (request, _, result) in enumerate(bench.case(goal).mutations):
         with point(request.label):
-            place = Real(tmp_path / str(number), controlplane, seeder)
+            place = Real(tmp_path / str(number), *fixtureplane)
             if goal == "release":
                 assert place.run("cordoning", place.planned("before", GOALS["cordon"])) == 0
             values = place.planned("dry", GOALS[goal])
