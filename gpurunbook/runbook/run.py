@@ -11,13 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import msgspec
 
 import gpurunbook
-from gpurunbook.declared.book import Permission, Runbook
-from gpurunbook.errors import Denied, Drifted, GateError, ParameterError, RunbookError
+from gpurunbook.declared.book import Runbook
+from gpurunbook.errors import GateError, ParameterError, RunbookError
 from gpurunbook.findings import EXIT, Finding, Status, Verdict, worst
 from gpurunbook.journal import Record, State, digest
 from gpurunbook.plan import Approved, Change, Check, Progress, Wait
@@ -25,17 +25,17 @@ from gpurunbook.runbook import (
     authority,
     changing,
     display,
+    identity,
     keep,
     lease,
     parameters,
-    permissions,
     waiting,
     workspace,
 )
 from gpurunbook.runbook.guard import Guard
 from gpurunbook.runbook.ledger import Ledger
 from gpurunbook.runbook.redact import redact
-from gpurunbook.runbook.site import Site, cluster_uid, load
+from gpurunbook.runbook.site import Site, load
 from gpurunbook.runbook.steps import declared
 from gpurunbook.sources.cluster import Cluster, connect
 from gpurunbook.sources.door import Door
@@ -263,7 +263,7 @@ class Run(Ledger):
                 },
             )
         with self.closing_on_error("start"):
-            self._identify(before)
+            identity.identify(self, self.site, before)
         display.start(self.state, self.book, resumed=bool(before.start))
 
     def _same_run(self, before: State, given: Mapping[str, Any]) -> None:
@@ -282,65 +282,6 @@ class Run(Ledger):
                 subject=self.id,
                 remedy=f"Put them back, or start another run with `gpurunbook new {self.book.name}`.",
             )
-
-    def _identify(self, before: State) -> None:
-        if self.book.changes and self.parameters.apply:
-            authority.demand(self)
-        name = self.parameters.cluster
-        cluster: dict[str, Any] = {"name": name, "uid": None, "version": None}
-        operator = ""
-        reasons: tuple[str, ...] = ("captured file instead of a live cluster",)
-        captured = bool(getattr(self.parameters, "pod_json", ""))
-        wanted = [] if captured else permissions.needed(self.book, self.parameters, self.site)
-        if not captured:
-            try:
-                self._expected(before)
-            except Denied:
-                self._refuse(permissions.IDENTITY, "")
-            identity = self.cluster.identify()
-            cluster = {"name": name, "uid": identity.uid, "version": identity.version}
-            operator, reasons = identity.operator, identity.rehearsal
-        elif self.parameters.expect_cluster:
-            raise ParameterError(
-                "a captured file names no cluster, so none can be expected",
-                subject="parameter 'expect_cluster'",
-                remedy="Leave it empty together with pod_json.",
-            )
-        if parameters.moment(self.parameters):
-            reasons = (*reasons, "judged at a given time")
-        self.journal.append(
-            "cluster",
-            {
-                "cluster": cluster,
-                "operator": {"name": operator},
-                "rehearsal": bool(reasons),
-                "rehearsal_reasons": list(reasons),
-            },
-        )
-        if wanted and (missing := self.cluster.missing(wanted)):
-            self._refuse(missing, operator)
-
-    def _expected(self, before: State) -> None:
-        """The cluster is the one that was meant; judged by its first answer, before any other call."""
-        seen = before.start.get("cluster", {}).get("uid")
-        expected = cluster_uid(self.site, self.parameters.expect_cluster)
-        uid = self.cluster.uid
-        for wanted, why in ((expected, "expect_cluster"), (seen, "the start of this run")):
-            if wanted and wanted != uid:
-                raise Drifted(
-                    f"namespace kube-system has uid {uid}, wanted {wanted} ({why})",
-                    subject=f"cluster {self.parameters.cluster or 'of the current context'}",
-                    remedy="Nothing else was read. Check the kubeconfig context.",
-                    code="wrong-cluster",
-                )
-
-    def _refuse(self, missing: Sequence[Permission], operator: str) -> NoReturn:
-        raise Denied(
-            f"{operator or 'the operator'} may not: {', '.join(map(permissions.spell, missing))}",
-            subject="permissions",
-            remedy="Apply this Role, or ask for it:\n" + permissions.role(self.book.name, missing),
-            code="permission-missing",
-        )
 
 
 def _ended(step: str, progress: Progress) -> list[Finding]:

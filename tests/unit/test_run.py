@@ -25,7 +25,6 @@ from gpurunbook.journal import Journal, read, replay
 from gpurunbook.plan import Change, Check, Document, Judgement, Now, Planned, Progress, Recorded, Seen, Wait
 from gpurunbook.runbook import keep, workspace
 from gpurunbook.runbook.run import Run, open_run, package_digest
-from gpurunbook.runbook.steps import declared
 
 
 class Parameters(Common, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -104,10 +103,16 @@ def test_a_captured_file_names_no_cluster_to_expect(home: Path) -> None:
 
 def test_a_site_file_that_is_none_closes_the_start(home: Path) -> None:
     (home / "parameters" / "site.yaml").write_text("approvals: [x]")
-    # only a run that asks about a cluster needs it
-    assert open_run(BOOK, {}).state.closing is None
     with pytest.raises(errors.InputError, match=r"site\.yaml"):
-        open_run(declared("provenance_audit"), {"expect_cluster": "prod-a", "cluster": "in-cluster"})
+        open_run(BOOK, {})
+    (made,) = (home / "outputs").iterdir()
+    closing = replay(read(made / "journal.jsonl")).closing
+    assert closing is not None
+    assert (closing["data"]["verdict"], closing["data"]["code"], closing["data"]["step"]) == (
+        "unknown",
+        "input",
+        "start",
+    )
 
 
 def test_a_kernel_is_needed_for_start_only(home: Path) -> None:
