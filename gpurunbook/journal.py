@@ -70,7 +70,12 @@ def parse(raw: bytes, name: str = "journal.jsonl") -> list[Record]:
     for number, line in enumerate(lines, 1):
         if number == len(lines):
             if line:
-                raise JournalError("the last line is cut off", subject=f"{name} line {number}", code="journal-cut")
+                raise JournalError(
+                    "the last line is cut off, as by a crash while it was written",
+                    subject=f"{name} line {number}",
+                    remedy="Going on with the run takes it off: `gpurunbook run RUNBOOK --run-id RUN`; then seal.",
+                    code="journal-cut",
+                )
             break
         try:
             record = json.loads(line, object_pairs_hook=_unique, parse_constant=_no_number)

@@ -167,8 +167,10 @@ def abort(run: str, **options: Any) -> int:
     when the run left something that this does not undo.
     """
     from gpurunbook.errors import InputError
+    from gpurunbook.runbook import workspace
     from gpurunbook.runbook.hostile import harmless
 
+    workspace.checked_run_id(run)
     found, problems = _left(options["cluster"])
     if problems:
         raise InputError(f"not everything could be listed: {problems[0].message}", subject=run)
@@ -195,9 +197,23 @@ def abort(run: str, **options: Any) -> int:
 @click.argument("run")
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Folder of runs. Default: outputs/")
 def resume(run: str, out: Path | None) -> int:
-    """Go on with a run of this machine that died or was stopped, with its own parameters."""
+    """Go on with a run of this machine that died or was stopped, with its own parameters.
+
+    A run that closed pass or planned is refused: going on would take its verdict and its evidence back.
+    """
+    from gpurunbook.errors import InputError
+    from gpurunbook.findings import EXIT
+    from gpurunbook.journal import read, replay
     from gpurunbook.runbook import workspace
 
     folder = (out or workspace.runs_folder(workspace.find_home())) / workspace.checked_run_id(run)
     runbook = str(workspace.record(folder)["runbook"])
+    state = replay(read(folder / "journal.jsonl"))
+    if EXIT[state.verdict] == 0:
+        raise InputError(
+            f"it closed {state.verdict}: there is nothing to go on with",
+            subject=f"run {run}",
+            remedy=f"`gpurunbook new {runbook}` starts another one.",
+            code="run-closed",
+        )
     return _change(runbook, [], files=(), sets=(), cluster="", out=folder.parent, run_id=run)

@@ -16,11 +16,11 @@ from multiprocessing import connection
 from pathlib import Path
 from typing import IO, Any
 
-from gpurunbook.errors import RunbookError
+from gpurunbook.errors import InputError, RunbookError
 from gpurunbook.runbook import execute, fixture
 from gpurunbook.runbook.chain import Chain, Link
 from gpurunbook.runbook.execute import Outcome
-from gpurunbook.runbook.expectation import Scenario
+from gpurunbook.runbook.expectation import FILE, Scenario
 from gpurunbook.runbook.steps import declared
 
 CELL_SECONDS = 600.0
@@ -185,9 +185,19 @@ def _end(worker: _Worker) -> Result:
 def in_home(home: Path, runbooks: Sequence[str] = ()) -> list[Scenario]:
     """Writes nothing. The scenarios of the named runbooks, else of every notebook in `runbooks/`.
 
-    Raises InputError or ParameterError for a notebook that is not declared, or that has no good expectations.
+    Raises InputError or ParameterError for a notebook that is not declared, or that has no good expectations, and for
+    expectations without their notebook: what is left out must not look like a pass.
     """
     from gpurunbook.runbook.expectation import scenarios
 
-    names = list(runbooks) or sorted(path.stem for path in (home / "runbooks").glob("*.ipynb"))
+    notebooks = {path.stem for path in (home / "runbooks").glob("*.ipynb")}
+    expected = {path.parent.name for path in (home / "parameters").glob(f"*/{FILE}")}
+    absent = sorted(expected - notebooks)
+    if absent and not runbooks:
+        raise InputError(
+            f"there are expectations and no notebook for: {', '.join(absent)}",
+            subject=str(home / "runbooks"),
+            remedy="Put the notebook there, or take the expectations away.",
+        )
+    names = list(runbooks) or sorted(notebooks)
     return [scenario for name in names for scenario in scenarios(home, declared(name).name)]

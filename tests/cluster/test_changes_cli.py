@@ -222,6 +222,19 @@ def test_resume_of_what_is_no_run_id_is_refused(lab: Lab, run: str) -> None:
         command("resume", run)
 
 
+def test_resume_of_a_run_that_closed_planned_is_refused_and_leaves_it_alone(lab: Lab) -> None:
+    folder, _ = dry_run(lab)
+    before = (folder / "journal.jsonl").read_bytes()
+    with pytest.raises(InputError, match="nothing to go on with"):
+        command("resume", folder.name)
+    assert (folder / "journal.jsonl").read_bytes() == before
+
+
+def test_abort_of_what_is_no_run_id_is_refused() -> None:
+    with pytest.raises(ParameterError, match="no run id"):
+        command("abort", "../other")
+
+
 def test_resume_of_a_run_that_is_not_here_is_told(lab: Lab) -> None:
     with pytest.raises(InputError, match="this is no run folder"):
         command("resume", "r-unknown")

@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from gpurunbook.errors import InputError
 from gpurunbook.runbook import site
 from gpurunbook.runbook.batch import in_home
 from gpurunbook.runbook.expectation import Approve, Deed, Expectation
@@ -88,3 +89,11 @@ def test_every_field_of_an_expectation_is_documented() -> None:
     words = set(re.findall(r"`([a-z_]+)`", text))
     fields = {name for kind in (Expectation, Approve, Deed) for name in kind.__struct_fields__}
     assert fields - words == set()
+
+
+def test_expectations_without_their_notebook_are_no_pass(tmp_path):
+    (tmp_path / "runbooks").mkdir()
+    (tmp_path / "parameters" / "promotion").mkdir(parents=True)
+    (tmp_path / "parameters" / "promotion" / "expect.yaml").write_text("main: a\n")
+    with pytest.raises(InputError, match="no notebook for: promotion"):
+        in_home(tmp_path)
