@@ -1,6 +1,7 @@
 """A registry on loopback (Debian's docker-registry), and small images for it, made here and pushed by crane.
 
-An image is one layer with `etc/os-release` and `var/lib/dpkg/status`: what syft and trivy read of a Debian image.
+An image is one layer with what syft and trivy read of a Debian image: `etc/os-release`, `etc/debian_version` (by which
+alone trivy knows Debian) and `var/lib/dpkg/status`.
 Everything in it is fixed, so that the same content has the same digest in every run.
 """
 
@@ -40,7 +41,8 @@ def layer(packages: Mapping[str, str], architecture: str = "amd64", files: Mappi
         f"Maintainer: Nobody <nobody@example.org>\nDescription: {name}\n\n"
         for name, version in sorted(packages.items())
     )
-    content = {"etc/os-release": OS_RELEASE, "var/lib/dpkg/status": status, **(files or {})}
+    content = {"etc/os-release": OS_RELEASE, "etc/debian_version": "12.5\n", "var/lib/dpkg/status": status}
+    content |= files or {}
     made = io.BytesIO()
     with tarfile.open(fileobj=made, mode="w", format=tarfile.USTAR_FORMAT) as tar:
         for path, text in sorted(content.items()):
