@@ -56,7 +56,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line(f"sweep: {sum(points.values())} points")
 
 
-def _started() -> envtest.ControlPlane:
+def started() -> envtest.ControlPlane:
+    """A control plane, or the end of the test where its programs are missing."""
     try:
         return envtest.start()
     except build.BuildError as error:
@@ -66,14 +67,14 @@ def _started() -> envtest.ControlPlane:
 @pytest.fixture(scope="session")
 def controlplane() -> Iterator[envtest.ControlPlane]:
     """The real control plane, one for all tests: leave other tests' objects alone."""
-    with _started() as plane:
+    with started() as plane:
         yield plane
 
 
 @pytest.fixture(scope="session")
 def fixtureplane() -> Iterator[tuple[envtest.ControlPlane, Seeder]]:
     """Another real control plane, and what makes it show one fixture cluster after the other: nothing else is on it."""
-    with _started() as plane:
+    with started() as plane:
         yield plane, Seeder(Client.of_kubeconfig(plane.kubeconfig))
 
 

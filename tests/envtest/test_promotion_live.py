@@ -24,6 +24,7 @@ from gpurunbook.runbook.seal import manifest_digest
 from gpurunbook.runbook.site import Site
 from gpurunbook.runbook.steps import declared
 from gpurunbook.supply import admission
+from tests.conftest import started
 from tests.envtest.controlplane import ControlPlane
 from tests.envtest.seed import Seeder
 from tests.unit import promotion_fixtures as fixtures
@@ -48,6 +49,13 @@ def until(test: Callable[[], Any], seconds: float = 60) -> Any:
         assert time.monotonic() < end, f"not so within {seconds} s"
         time.sleep(0.1)
     return found
+
+
+@pytest.fixture(scope="module")
+def controlplane() -> Iterator[ControlPlane]:
+    """One of its own: the policy refuses the pods of every other test."""
+    with started() as plane:
+        yield plane
 
 
 @pytest.fixture
