@@ -197,6 +197,13 @@ def finish(run: Run, *, until: str = "close") -> None:
             return
 
 
+def rest(run: Run, after: str, *, close: bool = True) -> None:
+    """The cells behind one of them, in order."""
+    later = CORDON_STEPS[CORDON_STEPS.index(after) + 1 :]
+    for name in (*later, "close") if close else later:
+        step(run, name)
+
+
 def records(run: Run) -> list[Record]:
     return read(run.folder / "journal.jsonl")
 

@@ -19,7 +19,7 @@ import pytest
 import runs
 import yaml
 from embedded_server import Embedded, stop
-from runs import Lab, closing, ended, finish, marks, owner, records, step, verdict
+from runs import Lab, closing, ended, finish, marks, owner, records, rest, step, verdict
 
 import gpurunbook as rb
 from gpurunbook import errors
@@ -626,8 +626,7 @@ def test_a_blocked_apply_goes_on_once_the_reason_is_gone(lab: Lab) -> None:
         step(run, "mark")
     assert lab.lease(node) is None
     lab.admin.call("DELETE", f"/api/v1/namespaces/default/pods/trainer-{node}", None, gracePeriodSeconds=0)
-    for name in ("mark", "settled", "again", "close"):
-        step(run, name)
+    rest(run, after="hands")
     assert verdict(run) == ("pass", "all-steps-passed")
     assert marks(lab.seen(node)) == (True, True, True)
 
@@ -643,8 +642,7 @@ def test_a_refusal_by_the_server_is_blocked_nowhere_and_leaves_nothing(lab: Lab)
     assert closing(run)["left_behind"] == []
     assert lab.lease(node) is None
     lab.disarm()
-    for name in ("mark", "settled", "again", "close"):
-        step(run, name)
+    rest(run, after="hands")
     assert verdict(run) == ("pass", "all-steps-passed")
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 import runs
-from runs import Lab, closing, eventually, finish, marks, owner, records, step, verdict
+from runs import Lab, closing, eventually, finish, marks, owner, records, rest, step, verdict
 
 from gpurunbook import errors
 from gpurunbook.embedded import actors
@@ -107,8 +107,7 @@ def test_a_second_run_on_the_node_is_kept_out_and_steals_nothing(lab: Lab) -> No
     assert refused.value.code == "lease-held"
     assert "take_over" in refused.value.remedy
     assert lab.lease(node) == held
-    for name in ("settled", "again", "close"):
-        step(first, name)
+    rest(first, after="mark")
     assert verdict(first) == ("pass", "all-steps-passed")
     # and afterwards the node is not this run's to cordon
     with pytest.raises(errors.GateError):
@@ -137,8 +136,7 @@ def test_the_lease_of_a_named_run_is_taken_over_and_given_back(lab: Lab) -> None
     assert lease is not None
     assert lease["spec"]["holderIdentity"] == run.id
     assert lease["metadata"]["annotations"]["gpurunbook.io/taken-from"] == dead.id
-    for name in ("settled", "again", "close"):
-        step(run, name)
+    rest(run, after="mark")
     assert (lab.lease(node), owner(lab.seen(node))) == (None, run.id)
     # The run that was taken for dead does nothing more to the node.
     before = lab.seen(node)
@@ -177,8 +175,7 @@ def test_an_answer_about_the_lease_that_is_lost_is_settled(lab: Lab, method: str
     finish(run, until="hands")
     lab.arm({"method": method, "path": f"{runs.LEASES}.*"}, action)
     with lab.requests() as seen:
-        for name in ("mark", "settled", "again", "close"):
-            step(run, name)
+        rest(run, after="hands")
     assert verdict(run) == ("pass", "all-steps-passed")
     assert [m for m, path in runs.changed(seen) if "leases" in path] == ["POST", "DELETE"]
     assert lab.lease(node) is None
@@ -187,7 +184,7 @@ def test_an_answer_about_the_lease_that_is_lost_is_settled(lab: Lab, method: str
 def test_a_lease_that_cannot_be_given_back_does_not_close_well(lab: Lab) -> None:
     node = lab.node()
     run = marked(lab, node)
-    step(run, "settled")
+    rest(run, after="mark", close=False)
     lab.arm({"method": "DELETE"}, {"status": 403}, times=0)
     with pytest.raises(errors.Denied):
         step(run, "close")
@@ -209,7 +206,7 @@ def test_what_is_lost_between_cells_is_made_again_at_the_next(lab: Lab, what: st
     run = marked(lab, node)
     first = lab.seen(node)["metadata"]["annotations"][ANNOTATION]
     if at == "close":
-        step(run, "settled")
+        rest(run, after="mark", close=False)
     lose(lab, node, what)
     with lab.requests() as seen:
         step(run, at)
@@ -221,7 +218,7 @@ def test_what_is_lost_between_cells_is_made_again_at_the_next(lab: Lab, what: st
         assert {"cordon-lost": "warn", "no-holders": "pass"}.items() <= {
             f["code"]: f["status"] for f in findings(run, "settled")
         }.items()
-        step(run, "close")
+        rest(run, after="settled")
     else:
         assert "no pod came to the node" in closing(run)["message"]
     assert verdict(run) == ("pass", "all-steps-passed")
@@ -280,8 +277,7 @@ def test_a_holder_that_came_meanwhile_fails_the_run_with_the_node_cordoned_again
     assert verdict(run) == ("failed", "gpu-held")
     assert marks(lab.seen(node)) == WHOLE
     lab.admin.call("DELETE", f"/api/v1/namespaces/default/pods/trainer-{node}", None, gracePeriodSeconds=0)
-    for name in ("settled", "again", "close"):
-        step(run, name)
+    rest(run, after="mark")
     assert verdict(run) == ("pass", "all-steps-passed")
 
 
@@ -357,8 +353,7 @@ def test_a_node_that_joined_again_is_cordoned_again(lab: Lab) -> None:
     lab.admin.call("DELETE", f"/api/v1/nodes/{node}")
     body = {"metadata": {"name": node, "labels": found["metadata"]["labels"]}, "status": found["status"]}
     lab.admin.call("POST", "/api/v1/nodes", body)
-    for name in ("settled", "again", "close"):
-        step(run, name)
+    rest(run, after="mark")
     assert marks(lab.seen(node)) == WHOLE
     assert lab.seen(node)["metadata"]["uid"] != found["metadata"]["uid"]
     assert len(told(run)) == 1
@@ -387,8 +382,7 @@ def test_a_dry_run_looks_after_nothing(lab: Lab) -> None:
     finish(run, until="mark")
     lab.change(node, {"spec": {"taints": [{"key": "x", "effect": "NoSchedule"}]}})
     with lab.requests() as seen:
-        for name in ("settled", "again", "close"):
-            step(run, name)
+        rest(run, after="mark")
     assert verdict(run) == ("planned", "planned")
     assert runs.changed(seen) == []
 
@@ -406,6 +400,7 @@ def test_a_busy_manager_is_waited_for_and_no_run_closes_well_meanwhile(lab: Lab,
     lose(lab, node, what)
     before = lab.seen(node)
     custom(run, lambda _: Progress("done", (), OVER))  # a wait that needs nothing of the cordon
+    rest(run, after="settled", close=False)
     with pytest.raises(errors.GateError, match="Node/") as refused:
         step(run, "close")
     assert "when it has settled" in refused.value.remedy
@@ -424,8 +419,7 @@ def test_with_no_guard_left_a_busy_manager_is_not_waited_for(lab: Lab, what: str
     run = marked(lab, node)
     lab.change(node, {"metadata": {"labels": {PAUSED: "paused-for-cc-mode-change"}}})
     lose(lab, node, what)
-    for name in ("settled", "again", "close"):
-        step(run, name)
+    rest(run, after="mark")
     assert marks(lab.seen(node)) == WHOLE
     assert verdict(run) == ("pass", "all-steps-passed")
 
@@ -490,7 +484,7 @@ def test_what_is_lost_in_a_wait_is_made_again_within_a_second(lab: Lab, what: st
     assert min(took) < 1.0
     assert max(took) < 5.0  # on a machine that does much else
     assert len(told(run)) == 2
-    step(run, "close")
+    rest(run, after="settled")
     assert verdict(run) == ("pass", "all-steps-passed")
     assert [f["code"] for f in findings(run, "settled")].count("cordon-lost") == 2
 
@@ -568,7 +562,7 @@ def test_a_controller_that_uncordons_and_pods_that_land_at_once_are_told(lab: La
     with meanwhile(deed):
         custom(run, good)
     assert len(told(run)) == 2
-    step(run, "close")
+    rest(run, after="settled")
     assert verdict(run) == ("pass", "all-steps-passed")
 
 
@@ -588,7 +582,7 @@ def test_a_node_that_is_gone_in_a_wait_is_cordoned_when_it_joins_again(lab: Lab)
 
     with meanwhile(deed):
         custom(run, good)
-    step(run, "close")
+    rest(run, after="settled")
     assert verdict(run) == ("pass", "all-steps-passed")
 
 
@@ -602,7 +596,7 @@ def test_a_deadline_fails_the_run_and_running_the_cell_again_goes_on(lab: Lab) -
     assert marks(lab.seen(node)) == WHOLE
     lab.change(node, {"metadata": {"labels": {"over": ""}}})
     custom(run, good)
-    step(run, "close")
+    rest(run, after="settled")
     assert verdict(run) == ("pass", "all-steps-passed")
 
 
@@ -618,8 +612,7 @@ def test_an_interrupted_wait_is_failed_and_leaves_the_node_cordoned(lab: Lab) ->
     assert verdict(run) == ("failed", "interrupted")
     assert f"--run-id {run.id}" in closing(run)["next"]
     assert marks(lab.seen(node)) == WHOLE
-    for name in ("settled", "again", "close"):
-        step(run, name)
+    rest(run, after="mark")
     assert verdict(run) == ("pass", "all-steps-passed")
 
 
