@@ -166,7 +166,7 @@ def small_disk(tmp_path: Path) -> Iterator[tuple[Path, Callable[[], None] | None
     try:
         yield folder, None
     finally:
-        subprocess.run(["umount", str(folder)], check=True)
+        subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
 def test_a_disk_that_fills_up_stops_the_run_and_leaves_the_file_whole(tmp_path: Path, small_disk) -> None:
