@@ -141,16 +141,22 @@ def _furnish(run_dir: Path, runbook: str, home: Path, scenario: str, copy: bool)
 
 def _make(runbook: str, out: Path, given: str) -> Path:
     run_dir = out.resolve() / (checked_run_id(given) if given else run_id(runbook, _now()))
-    try:
-        run_dir.mkdir(parents=True, exist_ok=True)
-    except OSError as wrong:
-        raise RunbookError(
-            f"the run folder cannot be made: {wrong.strerror}",
-            subject=str(run_dir),
-            remedy="Choose another place with --out or GPURUNBOOK_OUT.",
-            code="no-run-folder",
-        ) from None
-    return run_dir
+    while True:
+        try:
+            run_dir.parent.mkdir(parents=True, exist_ok=True)
+            run_dir.mkdir(exist_ok=bool(given))
+            return run_dir
+        except OSError as wrong:
+            # An id made up in the same second by another run must not share that run's folder.
+            if not given and run_dir.is_dir():
+                run_dir = run_dir.with_name(run_id(runbook, _now()))
+                continue
+            raise RunbookError(
+                f"the run folder cannot be made: {wrong.strerror}",
+                subject=str(run_dir),
+                remedy="Choose another place with --out or GPURUNBOOK_OUT.",
+                code="no-run-folder",
+            ) from None
 
 
 def new_run(runbook: str, *, home: Path, out: Path, run_id: str = "", scenario: str = "") -> Path:

@@ -100,6 +100,16 @@ def test_a_run_id_that_is_taken_is_refused_and_left_alone(home: Path) -> None:
     assert (run_dir / "book.ipynb").read_bytes() == b"edited"
 
 
+def test_two_runs_of_one_second_with_one_token_get_folders_of_their_own(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokens = iter(["-0ccf", "-0ccf", "-0ccf", "-1d2e"])
+    monkeypatch.setattr(workspace, "run_id", lambda runbook, now: f"20260131t120000z-{runbook}{next(tokens)}")
+    first = workspace.new_run("book", home=home, out=home / "outputs")
+    second = workspace.new_run("book", home=home, out=home / "outputs")
+    assert (first.name[-4:], second.name[-4:]) == ("0ccf", "1d2e")
+
+
 def test_without_a_source_nothing_is_made(home: Path) -> None:
     with pytest.raises(InputError, match="no such notebook"):
         workspace.new_run("other", home=home, out=home / "outputs")
