@@ -46,7 +46,7 @@ def command(state: Path, *arguments: str | Path, check: bool = True) -> subproce
     return subprocess.run([str(part) for part in line], capture_output=True, text=True, check=check, timeout=60)
 
 
-def start(state: Path, seed: Path | None = SMALL, idle: float = 120) -> Embedded:
+def start(state: Path, seed: Path | None = SMALL, idle: float = 900) -> Embedded:
     """Start a server, or find the one that serves the state folder."""
     seeded = ["--seed", seed] if seed else []
     done = command(state, *seeded, "--idle", str(idle))

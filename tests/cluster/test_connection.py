@@ -181,7 +181,8 @@ def test_an_answer_that_is_no_json_is_garbled_and_not_asked_again(
     arm(server, {"garble": True}, times=0, path=path)
     with asked(server) as seen, pytest.raises(errors.Garbled):
         reading.listed(NODES) if path.endswith("nodes") else reading.object(path)
-    assert len(seen) == 1
+    # A delayed answer to the test before may be logged only now.
+    assert [entry["path"] for entry in seen if entry["path"] == path] == [path]
 
 
 def test_a_list_whose_token_expired_is_begun_again(server: Embedded, reading: Cluster) -> None:

@@ -4,7 +4,7 @@ Covered: dry run, approval and apply of one scenario; an earlier scenario on the
 others do meanwhile; a chain that ends where a run is not as expected; that a dry run which writes, and a request that
 the embedded server does not know, are told; throw-away keys; the exit code and words of `run --all`; the page of runs;
 what an on-call reads of a dry run and of a cordon lost.
-Not covered: each scenario by itself (test_scenarios.py), the real control plane (tests/cluster/test_scenarios.py).
+Not covered: each scenario by itself (test_scenario_runs.py), the real control plane (tests/cluster/test_scenarios.py).
 """
 
 from __future__ import annotations

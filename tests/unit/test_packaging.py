@@ -133,3 +133,9 @@ def test_ci_builds_and_runs_everything_and_stops_at_the_first_failure() -> None:
     assert "set -euo pipefail" in text
     assert re.findall(r"^make (.+)$", text, re.MULTILINE) == ["envtest tools", "env", "lint", "test"]
     assert subprocess.run(["bash", "-n", script], check=False).returncode == 0
+
+
+def test_no_two_test_files_have_one_name():
+    """Folders of tests are no packages, so pytest takes two files of one name for one module and runs neither."""
+    names = [path.name for path in (Path(__file__).parents[1]).rglob("test_*.py")]
+    assert sorted(name for name in set(names) if names.count(name) > 1) == []
