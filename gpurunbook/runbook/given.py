@@ -6,7 +6,6 @@ other tools mean YAML 1.2. A value that the two read differently is refused here
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 import typing
@@ -193,9 +192,7 @@ def from_words(book: Runbook, words: Iterable[str]) -> dict[str, Any]:
         if name in found:
             raise ParameterError("is set twice", subject=f"parameter {name!r}", remedy="Keep one of them.")
         if name not in fields:
-            near = difflib.get_close_matches(name, fields, n=1, cutoff=0.6)
-            hint = f"Did you mean {near[0]!r}?" if near else f"It has: {', '.join(fields)}."
-            raise ParameterError(f"{book.name} has no parameter of this name", subject=repr(name), remedy=hint)
+            raise parameters.unknown(book, name)
         found[name] = _read(text, fields[name], name)
     return found
 

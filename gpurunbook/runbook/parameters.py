@@ -76,6 +76,14 @@ def _names(cell: str, what: str) -> list[str]:
     return names
 
 
+def unknown(book: Runbook, name: str) -> ParameterError:
+    """Writes nothing. The refusal of a name that the runbook does not have, with the nearest one that it has."""
+    fields = [f.name for f in msgspec.structs.fields(book.parameters)]
+    near = difflib.get_close_matches(name, fields, n=1, cutoff=0.6)
+    hint = f"Did you mean {near[0]!r}?" if near else f"It has: {', '.join(fields)}."
+    return ParameterError(f"{book.name} has no parameter of this name", subject=repr(name), remedy=hint)
+
+
 def load(book: Runbook, values: Mapping[str, Any]) -> msgspec.Struct:
     """Writes nothing. The parameters as the runbook's struct; absent names take their default.
 
@@ -85,9 +93,7 @@ def load(book: Runbook, values: Mapping[str, Any]) -> msgspec.Struct:
     fields = {f.name: f for f in msgspec.structs.fields(book.parameters)}
     for name in values:
         if name not in fields:
-            near = difflib.get_close_matches(name, fields, n=1, cutoff=0.6)
-            hint = f"Did you mean {near[0]!r}?" if near else f"It has: {', '.join(fields)}."
-            raise ParameterError(f"{book.name} has no parameter of this name", subject=repr(name), remedy=hint)
+            raise unknown(book, name)
     for name, value in values.items():
         kind = fields[name].type
         try:
