@@ -184,9 +184,10 @@ def mark(node: str, action: str, taint: bool, policy: str) -> Change:
     return Change(f"{action} {node}", holders.needs(node), plan, Verdict.BLOCKED, holders.follow)
 
 
-def _take(found: Mapping[str, Any], node: str, action: str, taint: bool) -> Planned:
-    value = cordon.ownership(
-        run="${run}",
+def _ownership(run: str, taint: bool) -> str:
+    """The annotation's value of a run; all but the run is filled in when it is sent."""
+    return cordon.ownership(
+        run=run,
         runbook="${runbook}",
         step="${step}",
         change="${change_id}",
@@ -195,6 +196,10 @@ def _take(found: Mapping[str, Any], node: str, action: str, taint: bool) -> Plan
         time="${time}",
         tainted=taint,
     )
+
+
+def _take(found: Mapping[str, Any], node: str, action: str, taint: bool) -> Planned:
+    value = _ownership("${run}", taint)
     may = _may(found, node, action, "${run}")
     if may.status is Status.FAIL:
         return Planned((may,))
@@ -262,16 +267,7 @@ def keep(node: str, action: str, taint: bool, run: str, stood: Stood | None) -> 
             return Planned((dataclasses.replace(lost, remedy=waits),))
         if when == cordon.NEVER:
             return Planned((lost,))
-        value = cordon.ownership(
-            run=run,
-            runbook="${runbook}",
-            step="${step}",
-            change="${change_id}",
-            plan="${plan}",
-            head="${head}",
-            time="${time}",
-            tainted=taint,
-        )
+        value = _ownership(run, taint)
         body = cordon.cordon(found, value)
         return Planned((lost,), (_patch(found, node, CORDON, body, _again(found, body, value), None),))
 
