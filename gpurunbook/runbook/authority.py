@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
 
 from gpurunbook.errors import GateError
 from gpurunbook.plan import Approved
@@ -91,8 +92,17 @@ def of_digest(run: Ledger, site: Site, digest: str) -> Approved:
     p = run.parameters
     if not p.change_id:
         raise GateError("is empty, and an approval names it", subject="parameter 'change_id'", code="change-id-missing")
-    approver, expires = approval.judge(
-        run.home / p.approval if p.approval else run.folder / approval.NAME,
+    approver, expires = _judged(run, site, run.folder, digest)
+    granted = {"plan": digest, "approver": approver, "expires": expires, "change_id": p.change_id, "reason": p.reason}
+    run.journal.append("authorised", {**granted, "break_glass": False})
+    return Approved(True, approver, expires)
+
+
+def _judged(run: Ledger, site: Site, folder: Path, digest: str) -> tuple[str, str]:
+    """Approver and expiry of the approval that the parameter names, else of the one in the folder."""
+    p = run.parameters
+    return approval.judge(
+        run.home / p.approval if p.approval else folder / approval.NAME,
         site=site,
         home=run.home,
         operator=run.state.start["operator"]["name"],
@@ -100,9 +110,6 @@ def of_digest(run: Ledger, site: Site, digest: str) -> Approved:
         plan=digest,
         now=run.clock(),
     )
-    granted = {"plan": digest, "approver": approver, "expires": expires, "change_id": p.change_id, "reason": p.reason}
-    run.journal.append("authorised", {**granted, "break_glass": False})
-    return Approved(True, approver, expires)
 
 
 def _approved(run: Ledger, site: Site, plan: plans.Plan) -> Authority:
@@ -118,13 +125,5 @@ def _approved(run: Ledger, site: Site, plan: plans.Plan) -> Authority:
             remedy="Ask for an approval.",
             code="break-glass-forbidden",
         )
-    approver, expires = approval.judge(
-        run.home / p.approval if p.approval else plan.folder / approval.NAME,
-        site=site,
-        home=run.home,
-        operator=run.state.start["operator"]["name"],
-        change_id=p.change_id,
-        plan=plan.digest,
-        now=run.clock(),
-    )
+    approver, expires = _judged(run, site, plan.folder, plan.digest)
     return Authority(plan, approver, expires, break_glass=False)
