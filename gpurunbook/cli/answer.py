@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import stat
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -15,6 +13,7 @@ import click
 from gpurunbook.errors import InputError
 from gpurunbook.findings import Finding, Status
 from gpurunbook.runbook.hostile import harmless
+from gpurunbook.sources.files import regular
 
 if TYPE_CHECKING:
     from gpurunbook.sources.cluster import Cluster
@@ -37,10 +36,8 @@ def read(path: str, limit: int, *, follow: bool = True) -> bytes:
     (`unreadable`).
     """
     try:
-        # O_NONBLOCK: opening a pipe that nobody writes to would wait for ever.
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW))
-        with os.fdopen(handle, "rb") as file:
-            if not stat.S_ISREG(os.fstat(handle).st_mode):
+        with regular(path, follow=follow) as file:
+            if file is None:
                 raise InputError("not a regular file", subject=path, code="unreadable")
             return file.read(limit + 1)
     except OSError as wrong:

@@ -7,12 +7,12 @@ import hashlib
 import os
 import re
 import secrets
-import stat
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from gpurunbook.errors import EvidenceError, InputError
+from gpurunbook.sources.files import regular
 
 FORMAT = "gpurunbook.manifest/v1"
 MANIFEST = "manifest.json"
@@ -82,10 +82,8 @@ def chunks(path: Path) -> Iterator[tuple[bytes, bytes]]:
     Raises InputError when it is not a regular file any more or cannot be read.
     """
     try:
-        # O_NONBLOCK: opening a pipe that nobody writes to would wait for ever.
-        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        with os.fdopen(handle, "rb") as file:
-            if not stat.S_ISREG(os.fstat(handle).st_mode):
+        with regular(path) as file:
+            if file is None:
                 raise InputError("no regular file", subject=path.name)
             before = b""
             while piece := file.read(CHUNK):

@@ -9,6 +9,7 @@ import stat
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from gpurunbook.errors import InputError
 from gpurunbook.plan import Document, Folder, Observed, Problem
@@ -76,12 +77,23 @@ def _regular(path: str, limit: int) -> bytes | Problem:
     """At most `limit` + 1 bytes of a file that is no link, pipe or device."""
     if os.path.islink(path):  # noqa: PTH114
         return Problem("unreadable", "a symbolic link")
+    with regular(path) as file:
+        return Problem("unreadable", "not a regular file") if file is None else file.read(limit + 1)
+
+
+@contextlib.contextmanager
+def regular(path: str | Path, *, follow: bool = False) -> Iterator[BinaryIO | None]:
+    """Writes nothing. The opened file, or None for a pipe or a device.
+
+    follow: whether the path may be a symbolic link. Raises OSError, and ValueError for a NUL in the name.
+    """
     # O_NONBLOCK: opening a pipe that nobody writes to would wait for ever.
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
-    with os.fdopen(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return Problem("unreadable", "not a regular file")
-        return file.read(limit + 1)
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW))
+    try:
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            yield file if stat.S_ISREG(os.fstat(descriptor).st_mode) else None
+    finally:
+        os.close(descriptor)
 
 
 def write(path: Path, data: bytes, mode: int = 0o644) -> None:
