@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -206,12 +207,21 @@ class _Envelope(msgspec.Struct, gc=False):
     metadata: _Meta | None = None
 
 
+@cache
+def _typed(page: Any) -> Any:
+    """The envelope with the items of a page type, so that a page is decoded once."""
+    items = next(field for field in msgspec.structs.fields(page) if field.name == "items")
+    return msgspec.defstruct(
+        f"Whole{page.__name__}", [("items", items.type, items.default)], bases=(_Envelope,), gc=False
+    )
+
+
 def _page(raw: bytes, kind: Any, what: str) -> tuple[list[Any], _Meta]:
     try:
-        envelope = msgspec.json.decode(raw, type=_Envelope)
+        envelope: Any = msgspec.json.decode(raw, type=_typed(kind) if kind else _Envelope)
         if not (envelope.kind or "").endswith("List") or envelope.metadata is None:
             raise Garbled(f"the answer is of kind {envelope.kind!r}, wanted a list", subject=what)
-        items = msgspec.json.decode(raw, type=kind).items if kind else json.loads(raw).get("items")
+        items = envelope.items if kind else json.loads(raw).get("items")
     except (msgspec.DecodeError, ValueError, RecursionError) as wrong:
         raise Garbled(f"the answer is not the list that was due: {wrong}", subject=what) from None
     if items is not None and not isinstance(items, list):
