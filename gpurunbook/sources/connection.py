@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -35,6 +36,10 @@ READ_SECONDS = 30.0
 
 ANSWER_SECONDS = 60.0
 """For one whole answer, however steadily it drips."""
+
+IDLE_SECONDS = 60.0
+"""A connection that nobody used for so long is not used again. The API server ends it after 90 s and tells; firewalls
+and load balancers forget it without a word, and then the first request after a pause would wait for nothing."""
 
 ATTEMPTS = 4
 """Of a read that met 429, 5xx or a broken connection."""
@@ -152,6 +157,8 @@ class Connection:
         self._sleep = sleep
         self._clock = clock
         self._silence = silence
+        self._used = clock()
+        self._lock = threading.Lock()
 
     @property
     def host(self) -> str:
@@ -233,7 +240,7 @@ class Connection:
         method, url, headers, _, _ = self._client.param_serialize(
             method, path, query_params=list(query), header_params=headers, auth_settings=["BearerToken"]
         )
-        pool: urllib3.PoolManager = self._client.rest_client.pool_manager
+        pool = self._pool()
         try:
             return pool.request(
                 method,
@@ -247,6 +254,16 @@ class Connection:
             )
         except urllib3.exceptions.HTTPError as wrong:
             raise self._lost(what, wrong) from None
+
+    def _pool(self) -> urllib3.PoolManager:
+        """The connections, without those that were idle for too long. Of others urllib3 sees itself when the server
+        has ended them."""
+        pool: urllib3.PoolManager = self._client.rest_client.pool_manager
+        with self._lock:
+            idle, self._used = self._clock() - self._used, self._clock()
+            if idle > IDLE_SECONDS:
+                pool.clear()
+        return pool
 
     def _drain(self, response: urllib3.BaseHTTPResponse, what: str) -> bytes:
         end = self._clock() + ANSWER_SECONDS

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import http.client
 import json
+import select
 import ssl
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -106,16 +107,33 @@ class Client:
         """One request; any answer is returned. A body that is bytes is sent as it is."""
         data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
         target = path + ("?" + urlencode(query, doseq=True) if query else "")
-        self._connection = self._connection or self._open(30)
         try:
-            self._connection.request(method, target, data, self.headers | {"Content-Type": content_type})
-            answer = self._connection.getresponse()
+            answer = self._answer(method, target, data, self.headers | {"Content-Type": content_type})
             raw = answer.read()
         except (OSError, http.client.HTTPException):
             self.close()
             raise
         decoded = json.loads(raw) if "json" in answer.headers.get("Content-Type", "") and raw else raw.decode()
         return Reply(answer.status, dict(answer.headers), decoded)
+
+    def _answer(
+        self, method: str, target: str, data: bytes | None, headers: Mapping[str, str]
+    ) -> http.client.HTTPResponse:
+        """The beginning of an answer. A server ends connections that were idle for long (the API server after 90 s):
+        one that it has ended is not used again, and a GET that met the end on its way is sent once more."""
+        if self._connection and _ended(self._connection):
+            self.close()
+        kept = self._connection is not None
+        while True:
+            self._connection = self._connection or self._open(30)
+            try:
+                self._connection.request(method, target, data, headers)
+                return self._connection.getresponse()
+            except (ConnectionError, ssl.SSLEOFError):
+                if not kept or method != "GET":
+                    raise
+                kept = False
+                self.close()
 
     def call(
         self, method: str, path: str, body: Any = None, content_type: str = "application/json", **query: Any
@@ -161,6 +179,15 @@ class Client:
                     version = event["object"]["metadata"]["resourceVersion"]
                     if event["type"] != "BOOKMARK":
                         yield event
+
+
+def _ended(connection: http.client.HTTPConnection) -> bool:
+    """Whether the server has ended a connection on which nothing is asked: then there is something to read."""
+    if connection.sock is None:
+        return True
+    look = select.poll()
+    look.register(connection.sock, select.POLLIN)
+    return bool(look.poll(0))
 
 
 def _named(config: Obj, kind: str, name: str) -> Any:
