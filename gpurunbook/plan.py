@@ -23,12 +23,14 @@ class Pages(Need):
     """A whole Kubernetes collection, read in pages.
 
     path: `/api/v1/namespaces/gpu-operator/pods`; page: the msgspec type of one page, or None for raw dicts;
-    query: further query parameters, such as a field selector. Observed as the list of items.
+    query: further query parameters, such as a field selector; kept: a pure function from the items of one page to what
+    of them is kept, or None for all. Observed as the list of what was kept.
     """
 
     path: str
     page: Any = None
     query: tuple[tuple[str, str], ...] = ()
+    kept: Callable[[list[Any]], list[Any]] | None = None
 
 
 @dataclass(frozen=True)

@@ -156,7 +156,7 @@ class Cluster:
         return found
 
     def listed(self, need: Pages) -> tuple[list[Any], str]:
-        """Writes nothing. All items of a collection, decoded as the need says, and the resourceVersion of the list.
+        """Writes nothing. A whole collection as the need says, and the resourceVersion of the list.
 
         Begun again when the continue token expires (410).
         """
@@ -175,7 +175,7 @@ class Cluster:
         while True:
             query = [*need.query, ("limit", PAGE)] + ([("continue", token)] if token else [])
             items, metadata = _page(self.connection.read(need.path, query), need.page, what)
-            found += items
+            found += need.kept(items) if need.kept else items
             version = version or metadata.version or ""
             token = metadata.continue_ or ""
             if not token:

@@ -13,8 +13,9 @@ import msgspec
 from gpurunbook.errors import InputError, ParameterError
 from gpurunbook.findings import Finding, Status
 from gpurunbook.plan import Check, Document, Figure, Judgement, Need, Object, Observed, Pages, Recorded, Seen, Table
-from gpurunbook.supply import baseline, podlist, relations
+from gpurunbook.supply import baseline, podlist, records, relations
 from gpurunbook.supply.auditcodes import FAILING, RECORD_CODES, SOURCE
+from gpurunbook.supply.podlist import Malformed
 from gpurunbook.supply.records import Record
 from gpurunbook.supply.report import CHECK, Report, judge, listed, recorded
 
@@ -71,7 +72,7 @@ class Scope:
             needs["pods"] = Document(self.pod_json)
         else:
             for name in self.chosen:
-                needs[f"pods {name}"] = Pages(f"/api/v1/namespaces/{name}/pods", page=podlist.PodList)
+                needs[f"pods {name}"] = Pages(f"/api/v1/namespaces/{name}/pods", podlist.PodList, kept=records.page)
         for name in ("baseline", "relations", "platforms"):
             if path := getattr(self, name):
                 needs[name] = Document(path)
@@ -106,7 +107,8 @@ class Scope:
     def _file(self, observed: Observed) -> podlist.Listing:
         if observed.problem is not None:
             return podlist.Listing(code="unreadable", message=observed.problem.message, subject=self.pod_json)
-        return replace(podlist.read(observed.value), subject=self.pod_json, demands=self.chosen)
+        listing = podlist.read(observed.value)
+        return replace(listing, items=records.of(listing.items), subject=self.pod_json, demands=self.chosen)
 
 
 def _live(namespace: str, observed: Observed) -> podlist.Listing:
@@ -114,7 +116,10 @@ def _live(namespace: str, observed: Observed) -> podlist.Listing:
     if observed.problem is not None:
         code = "namespace-forbidden" if observed.problem.code == "forbidden" else "namespace-unreadable"
         return podlist.Listing(code=code, message=observed.problem.message, subject=subject)
-    return podlist.Listing(podlist.live(observed.value), subject=subject, demands=(namespace,))
+    items = (
+        msgspec.structs.replace(i, item=n) if isinstance(i, Malformed) else i for n, i in enumerate(observed.value)
+    )
+    return podlist.Listing(items, subject=subject, demands=(namespace,))
 
 
 _T = TypeVar("_T")

@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
@@ -124,12 +125,14 @@ class Malformed(msgspec.Struct, gc=False):
 
 @dataclass(frozen=True)
 class Listing:
-    """A list as it was given. items: can be consumed once; code: "" or why there are none of them, or not all.
+    """A list as it was given. code: "" or why there are no items, or not all.
+
+    items: Pod or Malformed as read, PodRecords or Malformed to be judged; can be consumed once.
 
     subject: the file or namespace that it is of; demands: namespaces that must have a pod in it.
     """
 
-    items: Iterable[Pod | Malformed] = ()
+    items: Iterable[Any] = ()
     code: str = ""
     message: str = ""
     subject: str = ""
@@ -229,6 +232,8 @@ def _flaw(pod: Pod) -> str:
 def _unnamed(where: str, entries: Sequence[Container | ContainerStatus | Volume] | None) -> str:
     if not entries:
         return ""
+    if len(entries) == 1:
+        return "" if entries[0].name else f"an entry of {where} has no name"
     names = {entry.name for entry in entries}
     if None in names or "" in names:
         return f"an entry of {where} has no name"

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
 import msgspec
 
 from gpurunbook.supply.auditcodes import FAILING
 from gpurunbook.supply.imageids import NEVER_STARTED, UNRESOLVED, UNSEEN, Runtime, runtime
-from gpurunbook.supply.podlist import ContainerStatus, Pod, Spec, Status
+from gpurunbook.supply.podlist import ContainerStatus, Malformed, Metadata, Pod, Spec, Status, live
 from gpurunbook.supply.references import Desired, desired
 from gpurunbook.supply.relations import Relations
 
@@ -63,26 +63,49 @@ class Seen(msgspec.Struct, gc=False):
     node: str
 
 
-def records(pod: Pod, relations: Relations, tolerate_never_started: bool = False) -> Iterator[Seen]:
-    """Writes nothing. The records of one pod as `podlist` gives it, in no particular order."""
-    meta, spec, status = pod.metadata, pod.spec, pod.status or Status()
-    if meta is None or spec is None:
-        return
+class PodRecords(msgspec.Struct, gc=False):
+    """What is kept of a pod: its records, in no particular order."""
+
+    namespace: str
+    seen: list[Seen]
+
+
+def page(pods: list[Pod]) -> list[PodRecords | Malformed]:
+    """Writes nothing. What an audit keeps of a page of a live list, for `plan.Pages`. Places are those in the page."""
+    return list(of(live(pods)))
+
+
+def of(pods: Iterable[Pod | Malformed]) -> Iterator[PodRecords | Malformed]:
+    """Writes nothing. The records of pods as `podlist` gives them, judged by themselves; see `settle`."""
+    for pod in pods:
+        yield pod if isinstance(pod, Malformed) else _records(pod)
+
+
+def settle(one: Seen, relations: Relations, tolerate_never_started: bool) -> None:
+    """Writes nothing. Judges a record again where its place matters, or what is tolerated; changes it in place."""
+    record, reading = one.record, one.reading
+    if reading.contested and not relations.related(reading.desired.pin, reading.runtime.digest, one.node):
+        record.reasons, record.audit = tuple(sorted((*reading.reasons, "declared-digest-mismatch"))), "fail"
+    elif tolerate_never_started and "never-started" in reading.reasons:
+        record.audit = "fail" if FAILING.intersection(reading.reasons) - {"never-started"} else "pass"
+
+
+def _records(pod: Pod) -> PodRecords:
+    meta, spec, status = pod.metadata or Metadata(), pod.spec or Spec(), pod.status or Status()
     namespace, name, node = meta.namespace or "", meta.name or "", spec.node_name or ""
-    for kind, container, reading in _readings(spec, status, tolerate_never_started):
-        reasons, fails = reading.reasons, reading.fails
-        if reading.contested and not relations.related(reading.desired.pin, reading.runtime.digest, node):
-            reasons, fails = tuple(sorted((*reasons, "declared-digest-mismatch"))), True
+    seen = []
+    for kind, container, reading in _readings(spec, status):
         word = reading.runtime.word
-        audit, evidence = "fail" if fails else "pass", word == "manifest"
-        wanted, image_id = reading.desired.word, reading.image_id
+        audit, evidence = "fail" if reading.fails else "pass", word == "manifest"
+        wanted, image_id, reasons = reading.desired.word, reading.image_id, reading.reasons
         record = Record(
             audit, container, reading.image, wanted, evidence, kind, namespace, name, reasons, image_id, word
         )
-        yield Seen(record, reading, node)
+        seen.append(Seen(record, reading, node))
+    return PodRecords(namespace, seen)
 
 
-def _readings(spec: Spec, status: Status, tolerate: bool) -> Iterator[tuple[str, str, Reading]]:
+def _readings(spec: Spec, status: Status) -> Iterator[tuple[str, str, Reading]]:
     terminal = status.phase in TERMINAL
     lists = (
         ("container", spec.containers, status.container_statuses),
@@ -94,10 +117,10 @@ def _readings(spec: Spec, status: Status, tolerate: bool) -> Iterator[tuple[str,
             reported = {entry.name: entry for entry in statuses or ()}
             for container in containers:
                 entry = reported.get(container.name)
-                yield kind, container.name or "", _read(container.image or "", *_state(entry, terminal), tolerate)
+                yield kind, container.name or "", _read(container.image or "", *_state(entry, terminal))
     for volume in spec.volumes or ():
         if volume.image is not None:
-            yield "imageVolume", volume.name or "", _read(volume.image.reference or "", "", "unseen", tolerate)
+            yield "imageVolume", volume.name or "", _read(volume.image.reference or "", "", "unseen")
 
 
 def _state(entry: ContainerStatus | None, terminal: bool) -> tuple[str, str]:
@@ -108,12 +131,11 @@ def _state(entry: ContainerStatus | None, terminal: bool) -> tuple[str, str]:
 
 
 @lru_cache(maxsize=8192)
-def _read(image: str, image_id: str, how: str, tolerate_never_started: bool) -> Reading:
+def _read(image: str, image_id: str, how: str) -> Reading:
     wanted, running = desired(image), runtime(image_id, how == "cri-o") if image_id else _ABSENT[how]
     codes = {*wanted.codes, *wanted.notes, *filter(None, [running.code])}
     manifest, reference = running.word == "manifest", wanted.reference
     if manifest and reference is not None and reference.repository != running.repository:
         codes.add("repository-alias")
-    failing = codes & FAILING - ({"never-started"} if tolerate_never_started else set())
     contested = manifest and wanted.pin not in ("", running.digest)
-    return Reading(image, image_id, wanted, running, tuple(sorted(codes)), bool(failing), contested)
+    return Reading(image, image_id, wanted, running, tuple(sorted(codes)), bool(codes & FAILING), contested)

@@ -12,7 +12,7 @@ from gpurunbook.findings import Finding, Status
 from gpurunbook.supply.auditcodes import LIST_CODES, RECORD_CODES, SOURCE
 from gpurunbook.supply.baseline import Baseline, Change, changes
 from gpurunbook.supply.podlist import Listing, Malformed
-from gpurunbook.supply.records import Record, Seen, records
+from gpurunbook.supply.records import Record, Seen, settle
 from gpurunbook.supply.relations import Relations
 
 CHECK = "provenance"
@@ -22,6 +22,9 @@ _NAMED = 5
 
 _LONGEST = 2000
 """Characters of one message: names come from the cluster and may be of any length."""
+
+
+_LINE = msgspec.json.Encoder()
 
 
 class Digest(msgspec.Struct, gc=False):
@@ -51,7 +54,7 @@ class Report(msgspec.Struct):
         """Writes nothing. The JSON of the command line, keys sorted, one line."""
         findings = [dict(sorted(f.as_json().items())) for f in self.findings]
         whole = {name: getattr(self, name) for name in self.__struct_fields__} | {"findings": findings}
-        return msgspec.json.encode(whole) + b"\n"
+        return _LINE.encode_lines([whole])
 
 
 def listed(code: str, subject: str, message: str) -> Finding:
@@ -81,7 +84,7 @@ def judge(
     cluster: str | None = None,
     rehearsal: bool = False,
 ) -> Report:
-    """Writes nothing. Judges lists of pods; their items are consumed.
+    """Writes nothing. Judges lists of pods, whose items are PodRecords or Malformed; they are consumed.
 
     problems: findings that stand already, such as inputs that could not be read. cluster: uid, or None for a file.
     """
@@ -92,12 +95,13 @@ def judge(
     for listing in listings:
         namespaces: set[str | None] = set()
         for item in listing.items:
-            namespaces.add(item.metadata.namespace if item.metadata else None)
             if isinstance(item, Malformed):
+                namespaces.add(item.metadata.namespace)
                 findings.append(_malformed(listing.subject, item))
                 whole = False
             else:
-                seen += records(item, related, tolerate_never_started)
+                namespaces.add(item.namespace)
+                seen += item.seen
         if listing.code:
             findings.append(listed(listing.code, listing.subject, listing.message))
         if listing.code not in ("", "incomplete-list"):
@@ -110,6 +114,9 @@ def judge(
         ]
     if whole and not seen:
         findings.append(listed("no-containers", "", "the list holds no container and no image volume"))
+    for one in seen:
+        if one.reading.contested or tolerate_never_started:
+            settle(one, related, tolerate_never_started)
     seen.sort(key=_PLACE)
     findings += _divergences(seen, related)
     if baseline is not None:

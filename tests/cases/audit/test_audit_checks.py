@@ -20,6 +20,7 @@ from gpurunbook.findings import Status, worst
 from gpurunbook.plan import Check, Document, Figure, Judgement, Object, Observed, Pages, Problem, Recorded, Table
 from gpurunbook.supply.audit import FINDINGS, evidence_ready, provenance
 from gpurunbook.supply.podlist import PodList
+from gpurunbook.supply.records import page
 
 SYSTEM = {"metadata": {"name": "kube-system", "uid": "u1"}}
 
@@ -32,8 +33,10 @@ def judged(check: Check, values: dict[str, Any], system: Any = SYSTEM) -> Judgem
         if isinstance(value, Problem):
             seen[name] = Observed(need, problem=value)
         elif isinstance(need, Pages):
-            page = msgspec.json.decode(podlist(*value), type=need.page)
-            seen[name] = Observed(need, page.items)
+            # A page each of at most two pods: what is kept of a page knows nothing of the others.
+            parts = [podlist(*value[start : start + 2]) for start in range(0, len(value), 2)]
+            pages = [msgspec.json.decode(part, type=need.page).items for part in parts]
+            seen[name] = Observed(need, [item for items in pages for item in need.kept(items)])
         else:
             seen[name] = Observed(need, value)
     return check.judge(seen)
@@ -60,8 +63,8 @@ def test_live_needs_are_pages_of_each_namespace_and_the_name_of_the_cluster() ->
     check = provenance(["gpu-operator", "x", "x"], baseline="b.json", relations="r.json", platforms="p.json")
     assert check.needs == {
         "cluster": Object("/api/v1/namespaces/kube-system"),
-        "pods gpu-operator": Pages("/api/v1/namespaces/gpu-operator/pods", page=PodList),
-        "pods x": Pages("/api/v1/namespaces/x/pods", page=PodList),
+        "pods gpu-operator": Pages("/api/v1/namespaces/gpu-operator/pods", PodList, kept=page),
+        "pods x": Pages("/api/v1/namespaces/x/pods", PodList, kept=page),
         "baseline": Document("b.json"),
         "relations": Document("r.json"),
         "platforms": Document("p.json"),
@@ -138,7 +141,11 @@ def test_a_namespace_without_pods_is_unknown() -> None:
 def test_a_pod_without_what_the_server_always_writes_is_unknown() -> None:
     broken = pod()
     del broken["spec"]["containers"]
-    assert found(live([pod(), broken], [HAMI])) == ["malformed-pod"]
+    judgement = live([pod(), pod(name="second"), pod(name="third"), broken], [HAMI])
+    assert found(judgement) == ["malformed-pod"]
+    assert [f.message for f in judgement.findings if f.code == "malformed-pod"] == [
+        "items[3] (gpu-operator/driver-x): it has no spec.containers"
+    ]
 
 
 def test_an_item_list_of_null_is_an_empty_page() -> None:
