@@ -46,17 +46,15 @@ def connect(name: str | None, *, home: Path | None = None, clusters: Path | None
     yet, with its state under `clusters`. Raises InputError when there is no such cluster, and never falls back.
     """
     wanted = name or ""
-    if wanted.startswith("embedded:"):
-        config = str(embedded.serve(wanted.removeprefix("embedded:"), home=home, clusters=clusters))
+    ours = wanted.startswith("embedded:")
 
-        def reload() -> Any:
-            return load("", config)
-    else:
+    def reload() -> Any:
+        if ours:
+            config = embedded.serve(wanted.removeprefix("embedded:"), home=home, clusters=clusters)
+            return load("", str(config))
+        return load(wanted)
 
-        def reload() -> Any:
-            return load(wanted)
-
-    return Cluster(wanted, Connection(reload(), reload))
+    return Cluster(wanted, Connection(reload(), reload, wakes=ours))
 
 
 class Cluster:

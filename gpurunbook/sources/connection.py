@@ -142,6 +142,8 @@ class Connection:
 
     The one exception is a 401: the server did not know us and carried nothing out. The credentials are loaded again
     and the request is sent once more, whatever it is: a token may expire at any moment of a run.
+
+    reload: gives the client with fresh credentials; wakes: also after a pause, for a server that ends when it is idle.
     """
 
     def __init__(
@@ -151,9 +153,12 @@ class Connection:
         sleep: Callable[[float], None] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
         silence: float = READ_SECONDS,
+        *,
+        wakes: bool = False,
     ) -> None:
         self._client = client
         self._reload = reload
+        self._wakes = wakes
         self._sleep = sleep
         self._clock = clock
         self._silence = silence
@@ -237,10 +242,11 @@ class Connection:
         headers = {"Accept": "application/json"}
         if body is not None:
             headers["Content-Type"] = content_type
-        method, url, headers, _, _ = self._client.param_serialize(
+        client = self._fresh()
+        method, url, headers, _, _ = client.param_serialize(
             method, path, query_params=list(query), header_params=headers, auth_settings=["BearerToken"]
         )
-        pool = self._pool()
+        pool: urllib3.PoolManager = client.rest_client.pool_manager
         try:
             return pool.request(
                 method,
@@ -255,15 +261,15 @@ class Connection:
         except urllib3.exceptions.HTTPError as wrong:
             raise self._lost(what, wrong) from None
 
-    def _pool(self) -> urllib3.PoolManager:
-        """The connections, without those that were idle for too long. Of others urllib3 sees itself when the server
-        has ended them."""
-        pool: urllib3.PoolManager = self._client.rest_client.pool_manager
+    def _fresh(self) -> Any:
+        """The client; after a pause with new connections. In a shorter one urllib3 sees what the server ended."""
         with self._lock:
             idle, self._used = self._clock() - self._used, self._clock()
             if idle > IDLE_SECONDS:
-                pool.clear()
-        return pool
+                self._client.rest_client.pool_manager.clear()
+                if self._wakes:
+                    self.renew()
+            return self._client
 
     def _drain(self, response: urllib3.BaseHTTPResponse, what: str) -> bytes:
         end = self._clock() + ANSWER_SECONDS

@@ -21,14 +21,14 @@ from typing import Any
 
 import pytest
 import yaml
-from embedded_server import Embedded, stop
+from embedded_server import SMALL, Embedded, stop
 from runs import seeded
 
 from gpurunbook import errors
 from gpurunbook.declared.book import Permission
 from gpurunbook.plan import Pages
 from gpurunbook.sources import connection as module
-from gpurunbook.sources.cluster import Cluster
+from gpurunbook.sources.cluster import Cluster, connect
 from gpurunbook.sources.connection import ATTEMPTS, PATIENCE_SECONDS, Connection, load
 
 GPU_NODES = 1200
@@ -460,6 +460,18 @@ def test_a_continue_token_that_comes_again_ends_the_list() -> None:
     with odd(answer) as (source, paths, _), pytest.raises(errors.Garbled, match="same continue token twice"):
         source.listed(NODES)
     assert len(paths) == 3
+
+
+def test_an_embedded_server_that_ended_in_a_pause_is_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = connect(f"embedded:{SMALL}", clusters=tmp_path)
+    node = source.object("/api/v1/nodes/gpu-0000")
+    (state,) = tmp_path.iterdir()
+    stop(state)
+    monkeypatch.setattr(module, "IDLE_SECONDS", -1.0)
+    assert source.object("/api/v1/nodes/gpu-0000") == node
+    stop(state)
 
 
 def test_nobody_at_the_port_is_unreachable() -> None:
