@@ -70,8 +70,8 @@ def card(
     return made
 
 
-def error_card(error: BaseException, *, resume: str = "", redact: Callable[[str], str] = str) -> Bundle:
-    """Writes nothing. The card of any error; `resume` is the command or sentence that resumes the run."""
+def error_card(error: BaseException, *, redact: Callable[[str], str] = str) -> Bundle:
+    """Writes nothing. The card of any error."""
     title, go_on = next((title, go_on) for kind, title, go_on in _KINDS if isinstance(error, kind))
     ours = error if isinstance(error, RunbookError) else RunbookError(f"{type(error).__name__}: {error}", code="crash")
     return card(
@@ -80,7 +80,7 @@ def error_card(error: BaseException, *, resume: str = "", redact: Callable[[str]
         subject=ours.subject,
         what=ours.message,
         remedy=ours.remedy,
-        how_to_go_on=f"{go_on} {resume}".strip(),
+        how_to_go_on=go_on,
         code=ours.code,
         redact=redact,
     )

@@ -36,7 +36,6 @@ __all__ = [
     "judged",
     "paste",
     "put",
-    "show",
     "size",
     "start",
     "state_line",
@@ -61,11 +60,6 @@ def bundle(view: View, *, file: str = "", budget: int = VIEW_BUDGET) -> Bundle:
             return made
     text = f"{harmless(clean.title, 120)}: too large to show" + (f", all in {harmless(file, 120)}" if file else "")
     return {"text/html": f'<div class="rb-note">{escaped(text)}</div>', "text/plain": text}
-
-
-def show(*views: View, file: str = "") -> None:
-    """Displays the views in the cell, all of them together within the budget of a cell's views."""
-    _show([(view, file) for view in views])
 
 
 def start(state: State, book: Runbook, *, resumed: bool) -> None:
@@ -132,13 +126,12 @@ def paste(title: str, text: str) -> None:
     put({"text/html": html, "text/plain": f"{harmless(title)}:\n{harmless(clean, 4000, lines=True)}"})
 
 
-def install_error_card(shell: Any, *, resume: str = "") -> None:
+def install_error_card(shell: Any) -> None:
     """Changes how this kernel tells errors; the cell fails as before. Calling it again replaces the earlier call.
 
     An error of ours becomes a card with its traceback folded, and a short `error` output for papermill and nbclient.
     SystemExit becomes an error output named GateError: papermill takes a cell that ended with `sys.exit(0)` for a
     success and exits 0 with the later cells not run (papermill/execute.py, raise_for_execution_errors).
-    resume: what the card adds on going on.
     """
     plain = type(shell)._showtraceback
 
@@ -146,7 +139,7 @@ def install_error_card(shell: Any, *, resume: str = "") -> None:
         if isinstance(error, SystemExit):
             error = _left(error)
         if isinstance(error, RunbookError):
-            put(error_card(error, resume=resume, redact=redact))
+            put(error_card(error, redact=redact))
             kind, said = type(error), harmless(redact(str(error)), 600)
             plain(shell, kind, said, [f"{kind.__name__}: {said}"])
         else:

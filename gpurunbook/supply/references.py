@@ -31,9 +31,6 @@ FLOATING_TAGS = frozenset(
 )
 """Whole tags that are moved by habit. A tag with the word *latest* in it floats as well."""
 
-PASSING = frozenset({"tag", "digest", "tag+digest"})
-"""Desired classes that the policy accepts."""
-
 
 class Reference(msgspec.Struct, frozen=True, gc=False):
     """A reference of valid form, except that what follows the `@` is as written.

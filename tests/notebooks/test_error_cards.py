@@ -14,9 +14,7 @@ import nbformat
 import papermill
 import pytest
 
-INSTALL = (
-    "from gpurunbook.runbook.display import install_error_card\ninstall_error_card(get_ipython(), resume='RESUME')"
-)
+INSTALL = "from gpurunbook.runbook.display import install_error_card\ninstall_error_card(get_ipython())"
 STOP = (
     "from gpurunbook.errors import Stopped\n"
     "raise Stopped('no <b>\\x1b[31m' + 'x' * 100_000, subject='pod a', remedy='pin it')"
@@ -50,7 +48,6 @@ def test_an_error_of_ours_is_a_card_and_a_short_error_and_stops_the_notebook():
     assert failed.ename == "Stopped"
     card, error = [o for o in made.cells[1].outputs if o.output_type in ("display_data", "error")]
     assert "rb-card" in card.data["text/html"]
-    assert "RESUME" in card.data["text/plain"]
     assert "cell:2" in card.data["text/html"]
     assert error.ename == "Stopped"
     assert error.evalue.startswith("pod a: no <b>\\x1b[31m")
@@ -99,9 +96,9 @@ def test_without_the_hook_papermill_calls_such_a_notebook_a_success(tmp_path):
 def test_a_scrap_and_views_of_a_kernel_are_read_from_the_saved_notebook(tmp_path):
     cell = (
         "from gpurunbook.runbook.scraps import scrap\nfrom gpurunbook.runbook import display\n"
-        "from gpurunbook.plan import Figure\n"
+        "from gpurunbook.plan import Figure, Judgement\n"
         "scrap('gpurunbook.close', {'verdict': 'pass', 'ratio': float('nan')})\n"
-        "display.show(Figure('F', ['a', 'b'], {'n': [1, 2]}))\n"
+        "display.judged('T', Judgement((), views=(Figure('F', ['a', 'b'], {'n': [1, 2]}),)), {'status': 'pass'})\n"
         "import sys; print(sorted({'scrapbook', 'papermill', 'nbformat', 'pandas', 'plotly'} & set(sys.modules)))"
     )
     made, failed = run(cell)

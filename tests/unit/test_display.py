@@ -101,7 +101,7 @@ def every_html() -> list[str]:
         cards.banner(bad, verdict="rejected", values={bad: bad}, rehearsal=True, reasons=[bad], next_action=bad)[
             "text/html"
         ],
-        cards.error_card(RunbookError(bad, subject=bad, remedy=bad), resume=bad)["text/html"],
+        cards.error_card(RunbookError(bad, subject=bad, remedy=bad))["text/html"],
     ]
 
 
@@ -233,7 +233,9 @@ def test_what_cannot_be_shown_within_the_budget_says_where_it_is():
 def test_several_views_share_the_budget_of_a_cell(monkeypatch):
     shown = []
     monkeypatch.setattr(display, "put", shown.append)
-    display.show(*[Table("w", ["a", "b"], [["<" * 300, "x" * 300]] * 60)] * 7)
+    table = Table("w", ["a", "b"], [["<" * 300, "x" * 300]] * 60)
+    display.judged("T", Judgement((), views=(table,) * 7), {"status": "pass"})
+    shown = [made for made in shown if "<table" in made["text/html"]]
     assert len(shown) == 7
     assert sum(map(display.size, shown)) <= display.VIEW_BUDGET
 
@@ -397,12 +399,12 @@ def raised(error: Exception, cause: Exception | None = None) -> Exception:
 
 def test_a_card_says_what_which_object_what_to_do_and_how_to_go_on():
     error = raised(NotFound("no such namespace", subject="namespace gpu-operator", remedy="Create it."))
-    made = display.error_card(error, resume="gpurunbook run audit --run-id r1")
+    made = display.error_card(error)
     page = Page(made["text/html"])
     assert page.one("rb-value-what") == "no such namespace"
     assert page.one("rb-value-object") == "namespace gpu-operator"
     assert page.one("rb-value-to-do") == "Create it."
-    assert page.one("rb-value-go-on").endswith("gpurunbook run audit --run-id r1")
+    assert page.one("rb-value-go-on").startswith("Run this cell again")
     assert page.one("rb-value-code") == "not-found"
     assert "Create it." in made["text/plain"]
 
