@@ -65,10 +65,13 @@ def group() -> None:
 
 def main(argv: list[str] | None = None) -> Any:
     """Runs one command and ends the process with its exit code; a crash of ours ends with 2, never with 1."""
+    from gpurunbook.cli.streams import prepare
     from gpurunbook.errors import RunbookError
 
     try:
+        prepare()
         code = _ran(argv)
+        sys.stdout.flush()
     except click.exceptions.Exit as leaving:
         sys.exit(leaving.exit_code)
     except click.Abort:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import secrets
 import stat
@@ -16,20 +17,28 @@ from gpurunbook.plan import Document, Folder, Observed, Problem
 
 
 def read(path: str, limit: int = 1 << 30) -> bytes:
-    """Writes nothing. The bytes of one file or pipe, `-` for standard input; read in one piece, never copied.
+    """Writes nothing. The bytes of one file or pipe, `-` for standard input; a file in one piece, never copied.
 
-    Raises InputError (`unreadable`) when it cannot be opened or is longer than limit bytes.
+    Raises InputError (`unreadable`) when it cannot be opened or is longer than limit bytes; then no more than that
+    is read, also of what has no end.
     """
     try:
         if path == "-":
-            data = sys.stdin.buffer.read()
+            data = b"" if sys.stdin is None else sys.stdin.buffer.read(limit + 1)
         else:
             with open(path, "rb", buffering=0) as file:  # noqa: PTH123  pathlib costs a tenth of the whole audit
-                data = file.readall()
+                state = os.fstat(file.fileno())
+                if state.st_size > limit:
+                    data = None
+                elif stat.S_ISREG(state.st_mode):
+                    data = file.readall()
+                else:
+                    with io.BufferedReader(file) as pipe:
+                        data = pipe.read(limit + 1)
     except (OSError, ValueError) as wrong:
         why = getattr(wrong, "strerror", None) or str(wrong)
         raise InputError(f"cannot be read: {why}", subject=path, code="unreadable") from None
-    if len(data) > limit:
+    if data is None or len(data) > limit:
         raise InputError(f"is larger than {limit} bytes", subject=path, code="unreadable")
     return data
 

@@ -65,6 +65,14 @@ def test_a_file_longer_than_the_limit_is_unreadable(good: str) -> None:
         read(good, limit=10)
 
 
+def test_what_has_no_end_or_no_room_is_read_no_further_than_the_limit(tmp_path: Path) -> None:
+    with (tmp_path / "sparse").open("wb") as file:
+        file.truncate(1 << 40)
+    for path in ("/dev/zero", str(tmp_path / "sparse")):
+        with pytest.raises(ValueError, match="larger than 10 bytes"):
+            read(path, limit=10)
+
+
 def test_standard_input_and_a_pipe_are_read_like_a_file(tmp_path: Path) -> None:
     assert process("--pod-json", "-", "-o", "json", stdin=GOOD).returncode == 0
     os.mkfifo(tmp_path / "pipe")
