@@ -141,6 +141,14 @@ class Listing:
 
 class _Meta(msgspec.Struct, gc=False):
     continue_: msgspec.Raw = msgspec.field(default=msgspec.Raw(), name="continue")
+    remaining: msgspec.Raw = msgspec.field(default=msgspec.Raw(), name="remainingItemCount")
+
+    @property
+    def more(self) -> str:
+        """The field that says that the list goes on, or ""."""
+        if bytes(self.continue_) not in (b"", b'""', b"null"):
+            return "continue"
+        return "" if bytes(self.remaining) in (b"", b"0", b"null") else "remainingItemCount"
 
 
 class _Envelope(msgspec.Struct, gc=False):
@@ -167,6 +175,9 @@ _POD = msgspec.json.Decoder(Pod)
 _KIND = msgspec.json.Decoder(_Kind)
 _NAMED = msgspec.json.Decoder(_Named)
 _IMAGE_KEYS = re.compile(rb'"image(?:ID)?"')
+_PAGED = (b'"continue"', b'"remainingItemCount"')
+_ESCAPED_LETTER = re.compile(rb"\\u00[4-7]")
+_BETWEEN = re.compile(rb"[ \t\r\n]*,?[ \t\r\n]*")
 _BLANKS = re.compile(r"[ \t\r\n]*")
 
 
@@ -194,9 +205,8 @@ def read(data: bytes) -> Listing:
         except InputError as wrong:
             return Listing(code="not-a-podlist", message=f"it can be read in two ways: {wrong.message}")
         items = _items(envelope, exact=len(data) <= WHOLE)
-    token = bytes(envelope.metadata.continue_) if envelope.metadata else b""
-    if token not in (b"", b'""', b"null"):
-        return Listing(items, "incomplete-list", "metadata.continue is set: this is one page of a longer list")
+    if field := envelope.metadata and envelope.metadata.more:
+        return Listing(items, "incomplete-list", f"metadata.{field} is set: this is one page of a longer list")
     return Listing(items)
 
 
@@ -278,11 +288,25 @@ def _end_of_blanks(text: str, at: int) -> int:
 
 
 def _around(data: bytes, items: list[msgspec.Raw]) -> bytes:
-    """The text without its items."""
+    """The text without its items: without the first place where they stand one after another."""
     if not items:
         return data
-    first, last = bytes(items[0]), bytes(items[-1])
-    return data[: data.find(first)] + b"0" + data[data.rfind(last) + len(last) :]
+    start = end = -1
+    while end < 0:
+        start = data.find(items[0], start + 1)
+        end = _end_of_items(data, items, start)
+    return data[:start] + b"0" + data[end:]
+
+
+def _end_of_items(data: bytes, items: list[msgspec.Raw], at: int) -> int:
+    """Where they end that begin there, -1 when they do not stand there. A list that is read twice has not these."""
+    for raw in items:
+        if not data.startswith(bytes(raw), at):
+            return -1
+        at += len(raw)
+        between = _BETWEEN.match(data, at)
+        at = between.end() if between else at
+    return at
 
 
 def _items(envelope: _Envelope, exact: bool) -> Iterator[Pod | Malformed]:
@@ -290,23 +314,25 @@ def _items(envelope: _Envelope, exact: bool) -> Iterator[Pod | Malformed]:
         try:
             pod = _POD.decode(raw)
             kind = pod.kind
-            if exact or len(_IMAGE_KEYS.findall(raw)) != _images(pod):
+            if exact or len(_IMAGE_KEYS.findall(raw)) != _images(pod) or _ESCAPED_LETTER.search(raw):
                 strictjson.loads(bytes(raw))
             why = _flaw(pod) if kind in (None, "Pod") else f"it is of kind {kind[:80]!r} in a PodList"
         except (msgspec.DecodeError, InputError, RecursionError) as wrong:
             kind, why = _kind(raw), getattr(wrong, "message", str(wrong))
         if envelope.kind == "List" and kind not in (None, "Pod"):
-            continue
+            if not kind.endswith("List"):
+                continue
+            why = f"it is of kind {kind[:80]!r}: a list in the list, whose pods are not read"
         yield Malformed(place, why, _metadata(raw)) if why else pod
 
 
 def _at_once(data: bytes) -> _Whole | None:
     """The quick way for a large list in which nothing is odd; None where it must be read item by item.
 
-    Repeated keys are only searched for among images and image IDs, by their number: the exact search costs 20 times
-    the decoding.
+    Repeated keys are only searched for among images and image IDs, by their number, and around the items: the exact
+    search costs 20 times the decoding.
     """
-    if not WHOLE < len(data) <= AT_ONCE:
+    if not WHOLE < len(data) <= AT_ONCE or any(word in data for word in _PAGED) or _ESCAPED_LETTER.search(data):
         return None
     try:
         whole = msgspec.json.decode(data, type=_Whole)

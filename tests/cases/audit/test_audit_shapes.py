@@ -245,6 +245,43 @@ def test_what_hides_an_image_behind_a_second_key_is_an_error(key: str, value: st
     assert codes(report) == ["not-a-podlist" if key == "items" else "malformed-pod"]
 
 
+@pytest.mark.usefixtures("any_size")
+@pytest.mark.parametrize("shared", ["begin", "end", "begin and end"])
+def test_two_lists_of_items_are_an_error_also_where_they_share_pods(shared: str) -> None:
+    same, bad, other = (json.dumps(p) for p in (pod(), pod(f"{REPO}:latest", name="hidden"), pod(name="other")))
+    first, second = {
+        "begin": ([same, bad], [same, other]),
+        "end": ([bad, same], [other, same]),
+        "begin and end": ([same, bad, other], [same, other]),
+    }[shared]
+    text = f'{{"kind":"PodList","items":[{",".join(first)}],"items":[{",".join(second)}]}}'
+    report = audited(text.encode())
+    assert (report.verdict, codes(report), report.records) == ("error", ["not-a-podlist"], [])
+
+
+@pytest.mark.usefixtures("any_size")
+def test_an_image_behind_a_key_that_is_spelled_with_an_escape_is_malformed() -> None:
+    text = podlist(pod()).decode().replace('"image":', r'"image": "r/hidden:latest", "\u0069mage":')
+    report = audited(text.encode())
+    assert (report.verdict, codes(report)) == ("error", ["malformed-pod"])
+
+
+@pytest.mark.usefixtures("any_size")
+@pytest.mark.parametrize("more", [{"continue": "abc"}, {"remainingItemCount": 3}])
+def test_a_page_is_incomplete_also_where_other_metadata_stands_behind_it(more: dict[str, Any]) -> None:
+    report = audited(podlist(pod(), metadata=more))
+    assert (report.verdict, codes(report)) == ("error", ["incomplete-list"])
+    twice = podlist(pod()).decode().replace('"metadata":', f'"metadata": {json.dumps(more)}, "metadata":', 1)
+    assert codes(audited(twice.encode())) == ["not-a-podlist"]
+
+
+@pytest.mark.usefixtures("any_size")
+def test_a_list_in_the_list_is_no_other_kind_that_may_be_left_out() -> None:
+    inner = json.loads(podlist(pod(f"{REPO}:latest")))
+    report = audited(podlist({**pod(), "kind": "Pod"}, {"kind": "Service"}, inner, kind="List"))
+    assert (report.verdict, codes(report), len(report.records)) == ("error", ["malformed-pod"], 1)
+
+
 @pytest.mark.parametrize(
     ("key", "value"),
     [
