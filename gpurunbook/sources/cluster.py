@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -63,7 +63,7 @@ class Cluster:
     def __init__(self, name: str, connection: Connection) -> None:
         self.name = name
         self.connection = connection
-        self._system: dict[str, Any] | None = None
+        self._system: _Named | None = None
         self._identity: Identity | None = None
 
     def identify(self) -> Identity:
@@ -76,9 +76,10 @@ class Cluster:
         reasons = []
         if self.name.startswith("embedded:"):
             reasons.append("embedded cluster")
-        if REHEARSAL in {**(metadata.get("annotations") or {}), **(metadata.get("labels") or {})}:
+        if REHEARSAL in {**(metadata.annotations or {}), **(metadata.labels or {})}:
             reasons.append(f"namespace kube-system carries {REHEARSAL}")
-        version = str(decode(self.connection.read("/version"), "GET /version").get("gitVersion", ""))
+        what = "GET /version"
+        version = _told(decode(self.connection.read("/version"), what), _Version, what).git_version or ""
         self._identity = Identity(uid, version, self._operator(), tuple(reasons))
         return self._identity
 
@@ -90,15 +91,16 @@ class Cluster:
     @property
     def uid(self) -> str:
         """Writes nothing. The uid of namespace kube-system, which names the cluster; one GET, no other call."""
-        uid = self._metadata().get("uid")
-        if not isinstance(uid, str) or not uid:
+        uid = self._metadata().uid
+        if not uid:
             raise Garbled("namespace kube-system has no uid", subject=self.name or "cluster")
         return uid
 
-    def _metadata(self) -> dict[str, Any]:
+    def _metadata(self) -> _Named:
         if self._system is None:
-            self._system = self.object("/api/v1/namespaces/kube-system")
-        return self._system.get("metadata") or {}
+            path = "/api/v1/namespaces/kube-system"
+            self._system = _told(self.object(path), _Object, f"GET {path}").metadata or _Named()
+        return self._system
 
     @property
     def rehearsal(self) -> bool:
@@ -118,7 +120,8 @@ class Cluster:
                 if wrong.status == 501:
                     continue
                 raise
-            return str(((answer.get("status") or {}).get("userInfo") or {}).get("username") or "")
+            status = _told(answer, _Review, "SelfSubjectReview").status or _Answer()
+            return (status.user_info and status.user_info.username) or ""
         return ""
 
     def _ask(self, path: str, review: dict[str, Any]) -> dict[str, Any]:
@@ -146,7 +149,8 @@ class Cluster:
             "spec": {"resourceAttributes": {k: v for k, v in attributes.items() if v}},
         }
         answer = self._ask("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review)
-        return (answer.get("status") or {}).get("allowed") is True
+        status = _told(answer, _Review, "SelfSubjectAccessReview").status
+        return status is not None and status.allowed is True
 
     def object(self, path: str) -> dict[str, Any]:
         """Writes nothing. One object as a raw dict."""
@@ -193,6 +197,44 @@ class Cluster:
         except ClusterError as wrong:
             return Observed(need, problem=Problem(wrong.code, str(wrong)))
         raise TypeError(f"not a need of a cluster: {need!r}")
+
+
+class _Named(msgspec.Struct, gc=False):
+    uid: str | None = None
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+
+
+class _Object(msgspec.Struct, gc=False):
+    metadata: _Named | None = None
+
+
+class _Version(msgspec.Struct, gc=False, rename="camel"):
+    git_version: str | None = None
+
+
+class _User(msgspec.Struct, gc=False):
+    username: str | None = None
+
+
+class _Answer(msgspec.Struct, gc=False, rename="camel"):
+    user_info: _User | None = None
+    allowed: bool | None = None
+
+
+class _Review(msgspec.Struct, gc=False):
+    status: _Answer | None = None
+
+
+_Told = TypeVar("_Told")
+
+
+def _told(answer: dict[str, Any], kind: type[_Told], what: str) -> _Told:
+    """What is judged of an answer. Raises Garbled where a value is of another type than the API has."""
+    try:
+        return msgspec.convert(answer, kind)
+    except msgspec.ValidationError as wrong:
+        raise Garbled(f"the answer is not the one that was due: {wrong}", subject=what) from None
 
 
 class _Meta(msgspec.Struct, gc=False):

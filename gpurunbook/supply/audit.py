@@ -166,12 +166,22 @@ def provenance(
 
 def identity(seen: Seen) -> tuple[str | None, bool]:
     """Writes nothing. Uid and rehearsal mark of the cluster, from the need `cluster`: namespace kube-system."""
-    metadata = (seen["cluster"].value or {}).get("metadata") if "cluster" in seen else None
-    if not isinstance(metadata, dict):
+    try:
+        system = msgspec.convert(seen["cluster"].value or {} if "cluster" in seen else {}, _System).metadata
+    except msgspec.ValidationError:
         return None, False
-    uid = metadata.get("uid")
-    marks = {**(metadata.get("annotations") or {}), **(metadata.get("labels") or {})}
-    return uid if isinstance(uid, str) and uid else None, REHEARSAL in marks
+    marks = {**(system.annotations or {}), **(system.labels or {})}
+    return system.uid or None, REHEARSAL in marks
+
+
+class _Metadata(msgspec.Struct):
+    uid: str | None = None
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+
+
+class _System(msgspec.Struct):
+    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
 
 
 def judgement(report: Report) -> Judgement:

@@ -28,7 +28,7 @@ from gpurunbook import errors
 from gpurunbook.declared.book import Permission
 from gpurunbook.plan import Pages
 from gpurunbook.sources import connection as module
-from gpurunbook.sources.cluster import Cluster, connect
+from gpurunbook.sources.cluster import Cluster, Identity, connect
 from gpurunbook.sources.connection import ATTEMPTS, PATIENCE_SECONDS, Connection, load
 
 GPU_NODES = 1200
@@ -357,6 +357,8 @@ def odd(answer: Callable[[BaseHTTPRequestHandler], None]) -> Iterator[tuple[Clus
             paths.append(self.path)
             answer(self)
 
+        do_POST = do_GET
+
         def log_message(self, format: str, *args: Any) -> None:
             pass
 
@@ -435,6 +437,56 @@ def test_a_200_that_is_no_list_is_garbled(body: bytes) -> None:
     with odd(says(body)) as (source, paths, _), pytest.raises(errors.Garbled):
         source.listed(NODES)
     assert len(paths) == 1
+
+
+SYSTEM = {"metadata": {"uid": "u1"}}
+REVIEW = {"status": {"userInfo": {"username": "oncall"}, "allowed": True}}
+
+
+def answers(system: object, version: object, review: object) -> Callable[[BaseHTTPRequestHandler], None]:
+    """A server of which each answer has the shape that is given."""
+
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        told = version if handler.path == "/version" else review if "reviews" in handler.path else system
+        says(json.dumps(told).encode())(handler)
+
+    return answer
+
+
+ODD = [5, "text", [], True, {"a": 1}]
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        *(({"metadata": odd}, {}, REVIEW) for odd in [*ODD[:4], None, {}, {"uid": 5}, {"uid": ""}, {"uid": {}}]),
+        *(({"metadata": {"uid": "u1", "labels": odd}}, {}, REVIEW) for odd in ODD),
+        *(({"metadata": {"uid": "u1", "annotations": odd}}, {}, REVIEW) for odd in ODD),
+        *((SYSTEM, {"gitVersion": odd}, REVIEW) for odd in [5, [], True, {}]),
+        *((SYSTEM, {}, {"status": odd}) for odd in ODD[:4]),
+        *((SYSTEM, {}, {"status": {"userInfo": odd}}) for odd in ODD[:4]),
+        *((SYSTEM, {}, {"status": {"userInfo": {"username": odd}}}) for odd in [5, [], True, {}]),
+    ],
+    ids=json.dumps,
+)
+def test_a_cluster_that_names_itself_in_another_shape_is_garbled(told: tuple[object, object, object]) -> None:
+    with odd(answers(*told)) as (source, _, _), pytest.raises(errors.Garbled):
+        source.identify()
+
+
+@pytest.mark.parametrize("allowed", [1, "true", None, [True], {}])
+def test_a_permission_that_is_not_plainly_allowed_is_none(allowed: object) -> None:
+    with odd(answers(SYSTEM, {}, {"status": {"allowed": allowed}})) as (source, _, _):
+        wanted = Permission("list", "pods")
+        try:
+            assert source.missing([wanted]) == [wanted]
+        except errors.Garbled:
+            assert allowed is not None
+
+
+def test_a_cluster_that_says_no_more_than_its_uid_is_known_by_it() -> None:
+    with odd(answers({"metadata": {"uid": "u1", "labels": None}}, {}, {})) as (source, _, _):
+        assert source.identify() == Identity("u1", "", "", ())
 
 
 def test_a_proxy_page_with_an_error_status_is_not_quoted() -> None:
