@@ -1,7 +1,7 @@
 """The seal: makes the evidence of a run from its journal and its saved notebook.
 
 It may lower a verdict, never raise it, and rewrites nothing that was there before: neither the journal (but for the
-record of a death) nor a notebook that may be open in JupyterLab.
+record of a death, and a last line that a crash has cut) nor a notebook that may be open in JupyterLab.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from gpurunbook.errors import EvidenceError, InputError, RunInUse
+from gpurunbook.errors import EvidenceError, InputError, JournalError, RunInUse
 from gpurunbook.journal import Journal, Record, digest, locked, parse, replay
 from gpurunbook.runbook import bundle, executed, facts, report, signing, workspace
 from gpurunbook.runbook.redact import redact, scan
@@ -105,7 +105,7 @@ def manifest_digest(run_dir: Path) -> str:
 def _ended(run_dir: Path) -> list[Record]:
     """The records of a run that has an end; a run that died gets its record here."""
     path = run_dir / bundle.JOURNAL
-    records = _records(path)
+    records = _uncut(run_dir, path)
     if not records:
         raise EvidenceError(
             "the run never started: its journal is empty",
@@ -130,6 +130,16 @@ def _ended(run_dir: Path) -> list[Record]:
         reason = "it ended without closing, and no process holds it"
         journal.append("died", {"reason": reason, "step": state.open_step})
     return journal.records
+
+
+def _uncut(run_dir: Path, path: Path) -> list[Record]:
+    """The records; a last line that a crash has cut is taken off, unless the journal was sealed or is in use."""
+    try:
+        return _records(path)
+    except JournalError as wrong:
+        if wrong.code != "journal-cut" or (run_dir / bundle.MANIFEST).exists() or workspace.kernel_alive(run_dir):
+            raise
+    return Journal.open(path).records
 
 
 def _records(path: Path) -> list[Record]:

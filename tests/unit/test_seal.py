@@ -217,6 +217,34 @@ def test_a_run_that_died_is_unknown_and_shows_which_cells_did_not_run(tmp_path: 
     assert verify(run.folder).verdict == "consistent"
 
 
+def test_a_run_whose_last_record_was_cut_by_the_crash_is_sealed_without_it(tmp_path: Path) -> None:
+    run = made.died(tmp_path)
+    path = run.folder / "journal.jsonl"
+    whole = path.read_bytes()
+    path.write_bytes(whole + b'{"data":{"step":"re')
+    assert seal(run.folder)["closed"]["code"] == "died"
+    assert path.read_bytes().startswith(whole)
+    assert verify(run.folder).verdict == "consistent"
+
+
+def test_a_journal_that_is_cut_after_the_seal_or_while_a_kernel_works_is_left_as_it_is(tmp_path: Path) -> None:
+    run = made.passed(tmp_path / "a")
+    seal(run.folder)
+    path = run.folder / "journal.jsonl"
+    path.write_bytes(path.read_bytes()[:-5])
+    before = content(run.folder)
+    with pytest.raises(JournalError, match="cut off"):
+        seal(run.folder)
+    assert content(run.folder) == before
+    busy = made.died(tmp_path / "b")
+    path = busy.folder / "journal.jsonl"
+    path.write_bytes(path.read_bytes() + b"{")
+    with (busy.folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(JournalError, match="cut off"):
+            seal(busy.folder)
+
+
 def test_a_run_that_died_after_a_change_was_begun_says_what_to_look_at(tmp_path: Path) -> None:
     run = made.died(tmp_path)
     run.journal.append("intent", {"step": "ready", "name": "cordon", "target": {"kind": "Node", "name": "gpu-7"}})
