@@ -106,8 +106,18 @@ def read(path: Path) -> list[Record]:
 
 @contextmanager
 def locked(path: Path) -> Iterator[int]:
-    """Holds an exclusive lock on the file at `path`, made when missing. Blocks until it is free."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    """Holds an exclusive lock on the file at `path`, made when missing. Blocks until it is free.
+
+    Raises JournalError when it cannot be opened for writing.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as wrong:
+        raise JournalError(
+            f"cannot be opened for writing: {wrong.strerror}; nothing was changed",
+            subject=str(path),
+            remedy="Put the run folder back, or make it writable; then run the cell again.",
+        ) from None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield descriptor

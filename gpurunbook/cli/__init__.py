@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import sys
 from typing import Any
@@ -94,10 +95,28 @@ def main(argv: list[str] | None = None) -> Any:
     sys.exit(code)
 
 
+_SURROUNDINGS = frozenset(
+    {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE}
+    | {errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.ESTALE, errno.ENOLCK}
+)
+"""What a file system refuses that is no defect of ours."""
+
+
 def _ran(argv: list[str] | None) -> int:
-    """The exit code that the command gives."""
+    """The exit code that the command gives. Raises RunbookError for what the file system refused."""
+    from gpurunbook.errors import RunbookError
+
     try:
         return group.main(args=argv, standalone_mode=False) or 0
+    except OSError as wrong:
+        if wrong.errno not in _SURROUNDINGS:
+            raise
+        raise RunbookError(
+            f"the file system refused: {wrong.strerror}",
+            subject=str(wrong.filename or ""),
+            remedy="Make room, or make it readable and writable; then give the command again.",
+            code="not-kept",
+        ) from None
     except SystemExit:
         # click ends with 1, an answer of the policy, when whoever reads our output has gone (click/core.py, EPIPE).
         return 2

@@ -28,8 +28,8 @@ def approve(folder: Path, *, change_id: str, expires: datetime, plan: str, key: 
     until = expires.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     data = signed_bytes(change_id, until, plan)
     signature = signing.sign(data, key, signing.APPROVAL)
-    keep.write(folder / f"{NAME}.sig", signature)
-    keep.write(folder / NAME, data)
+    keep.kept(folder / f"{NAME}.sig", signature)
+    keep.kept(folder / NAME, data)
     return folder / NAME
 
 

@@ -132,7 +132,7 @@ class Chain:
                 text = f"evidence: expected {expected.evidence!r}, seen {outcome.evidence!r} {outcome.unsealed}"
                 missed.append(text.strip())
             missed += _against(self._fixture.news(), applied=bool(values.get("apply")))
-        trouble = outcome.message if outcome.seen is None else ""
+        trouble = (outcome.message or outcome.code) if outcome.seen is None else ""
         told = tuple(f"{what}: {line}" if what else line for line in missed)
         self.links.append(Link(what, outcome, told, f"{what}: {trouble}" if what and trouble else trouble))
         return not missed and not trouble

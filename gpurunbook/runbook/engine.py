@@ -176,10 +176,10 @@ class _Driving:
     def conclude(self) -> None:
         """Closes a run that died, then seals. Raises nothing: what went wrong stands in the report."""
         run_dir = self.report.run_dir
-        if workspace.kernel_alive(run_dir):
-            self.report.unsealed = "another kernel works on this run"
-            return
         try:
+            if workspace.kernel_alive(run_dir):
+                self.report.unsealed = "another kernel works on this run"
+                return
             if self.report.reason:
                 self._died()
             from gpurunbook.runbook.seal import seal

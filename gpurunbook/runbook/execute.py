@@ -105,7 +105,7 @@ def run(
         report = engine.Report()
         copy = workspace.notebook(run_dir)
         if not copy.is_file():
-            keep.write(copy, workspace.source(home, runbook).read_bytes())
+            keep.kept(copy, workspace.source(home, runbook).read_bytes())
         try:
             _papermill(copy, {**injected(copy), **values}, run_dir, report, progress, cell_seconds)
         except RunInUse:
@@ -203,4 +203,4 @@ def inject(copy: Path, values: Mapping[str, Any]) -> None:
 
     nb = papermill.iorw.load_notebook_node(str(copy))
     nb = papermill.parameterize.parameterize_notebook(nb, dict(values))
-    keep.write(copy, nbformat.writes(nb).encode())
+    keep.kept(copy, nbformat.writes(nb).encode())

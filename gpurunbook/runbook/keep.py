@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -33,14 +34,20 @@ _HELD: dict[Path, int] = {}
 
 
 def hold(path: Path) -> None:
-    """Takes the lock at `path` for the life of this process. Raises RunInUse that names who has it."""
+    """Takes the lock at `path` for the life of this process.
+
+    Raises RunInUse that names who has it, RunbookError `not-kept` where no lock can be made.
+    """
     path = path.resolve()
     if path in _HELD:
         return
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as wrong:
+        raise _unlocked(path, wrong) from None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+    except BlockingIOError:
         holder = _holder(descriptor)
         os.close(descriptor)
         raise RunInUse(
@@ -48,10 +55,14 @@ def hold(path: Path) -> None:
             subject=str(path.parent.name),
             remedy="Close that notebook or kernel first, or start a run of its own with `gpurunbook new`.",
         ) from None
-    os.ftruncate(descriptor, 0)
-    who = {"pid": os.getpid(), "host": socket.gethostname(), "since": timestamp(datetime.now(UTC))}
-    os.pwrite(descriptor, json.dumps(who, sort_keys=True).encode(), 0)
+    except OSError as wrong:
+        os.close(descriptor)
+        raise _unlocked(path, wrong) from None
     _HELD[path] = descriptor
+    who = {"pid": os.getpid(), "host": socket.gethostname(), "since": timestamp(datetime.now(UTC))}
+    with contextlib.suppress(OSError):  # on a full disk the lock holds all the same, without a name in it
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, json.dumps(who, sort_keys=True).encode(), 0)
 
 
 def release(path: Path) -> None:
@@ -59,6 +70,15 @@ def release(path: Path) -> None:
     descriptor = _HELD.pop(path.resolve(), None)
     if descriptor is not None:
         os.close(descriptor)
+
+
+def _unlocked(path: Path, wrong: OSError) -> RunbookError:
+    return RunbookError(
+        f"cannot be locked: {wrong.strerror}",
+        subject=str(path),
+        remedy="Make the run folder writable, and put it on a disk that has locks.",
+        code="not-kept",
+    )
 
 
 def _holder(descriptor: int) -> str:

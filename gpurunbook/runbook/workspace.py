@@ -131,12 +131,12 @@ def _matches(run_dir: Path, runbook: str) -> dict[str, Any]:
 
 def _furnish(run_dir: Path, runbook: str, home: Path, scenario: str, copy: bool) -> None:
     if copy:
-        keep.write(run_dir / f"{runbook}.ipynb", source(home, runbook).read_bytes())
+        keep.kept(run_dir / f"{runbook}.ipynb", source(home, runbook).read_bytes())
     made = {"run": run_dir.name, "runbook": runbook, "created": timestamp(_now()), "home": str(home)}
     if scenario:
         made["scenario"] = scenario
     # Last, so that a folder with a record is whole.
-    keep.write(run_dir / RECORD, canonical(made) + b"\n")
+    keep.kept(run_dir / RECORD, canonical(made) + b"\n")
 
 
 def _make(runbook: str, out: Path, given: str) -> Path:
@@ -226,11 +226,20 @@ def driver(run_dir: Path) -> Iterator[None]:
 
 
 def kernel_alive(run_dir: Path) -> bool:
-    """Writes nothing. Whether some process holds the run's kernel lock, as `start` takes it."""
+    """Writes nothing. Whether some process holds the run's kernel lock, as `start` takes it.
+
+    Raises InputError where that cannot be told.
+    """
     try:
         descriptor = os.open(run_dir / KERNEL_LOCK, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return False
+    except OSError as wrong:
+        raise InputError(
+            f"{KERNEL_LOCK} cannot be read: {wrong.strerror}; a kernel may be at work",
+            subject=str(run_dir),
+            remedy="Ask as the user who runs it.",
+        ) from None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:

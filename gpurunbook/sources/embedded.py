@@ -34,7 +34,14 @@ def serve(fixture: str, *, home: Path | None, clusters: Path | None) -> Path:
             remedy=f"Fixture clusters lie under {base}; parameters/clusters/README.md says how to write one.",
         )
     state = state_folder(fixture, clusters or (home or Path.cwd()) / "outputs" / ".clusters")
-    state.mkdir(parents=True, exist_ok=True)
+    try:
+        state.mkdir(parents=True, exist_ok=True)
+    except OSError as wrong:
+        raise InputError(
+            f"its state cannot be kept in {state}: {wrong.strerror}",
+            subject=subject,
+            remedy="Set GPURUNBOOK_CLUSTERS to a folder that can be written.",
+        ) from None
     argv = [sys.executable, "-m", "gpurunbook.embedded", "--state", str(state), "--seed", str(seed)]
     done = tools.run(argv, timeout=START_SECONDS)
     if done.returncode:

@@ -196,6 +196,15 @@ def test_the_last_closing_record_that_was_not_taken_back_is_the_verdict(events, 
     assert replay(records(*events)).verdict is verdict
 
 
+def test_a_journal_whose_folder_is_gone_or_that_is_no_file_is_told(tmp_path):
+    opened = Journal.open(tmp_path / "run" / "journal.jsonl")
+    with pytest.raises(JournalError, match="cannot be opened for writing: No such file"):
+        opened.append("start", {})
+    (tmp_path / "journal.jsonl").mkdir()
+    with pytest.raises(JournalError, match="cannot be read"):
+        Journal.open(tmp_path / "journal.jsonl")
+
+
 def test_the_last_judgement_of_a_step_counts():
     judged = [("judged", {"step": "a", "passed": True}), ("judged", {"step": "a", "passed": False})]
     assert not replay(records(START, *judged)).passed("a")

@@ -97,6 +97,30 @@ def test_a_lock_that_another_process_has_names_it_and_is_free_when_it_is_gone(tm
     keep.release(path)
 
 
+def test_a_lock_on_a_full_disk_holds_without_a_name_in_it(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    code = (
+        "import sys, resource, signal; from pathlib import Path; from gpurunbook.runbook import keep\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\n"
+        "keep.hold(Path(sys.argv[1])); keep.hold(Path(sys.argv[1]))\n"
+        "print('held', flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        with pytest.raises(RunInUse, match="unknown process"):
+            keep.hold(path)
+
+
+def test_a_place_that_takes_no_lock_is_told(tmp_path: Path) -> None:
+    for path in (tmp_path / "gone" / "lock", tmp_path):
+        with pytest.raises(RunbookError, match="cannot be locked") as raised:
+            keep.hold(path)
+        assert raised.value.code == "not-kept"
+
+
 def test_one_process_may_take_its_own_lock_again_by_any_name_of_it(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     keep.hold(path)

@@ -106,6 +106,20 @@ def test_a_crash_of_ours_ends_with_2_also_where_it_cannot_be_told(here: Path) ->
         assert ran([sys.executable, "-c", crash], stdout=full, stderr=full, cwd=here).returncode == 2
 
 
+def test_what_the_file_system_refuses_is_told_without_a_traceback(here: Path) -> None:
+    (here / "file").write_text("")
+    for words in (["vsa", "run", "--key", "k", "--out", "file/x"], ["run", "provenance_audit", "--out", "file/x"]):
+        done = ran(
+            command(words),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=here,
+            env={**os.environ, "GPURUNBOOK_HOME": str(ROOT)},
+        )
+        assert (done.returncode, done.stdout) == (2, b"")
+        assert b"Not a directory" in done.stderr
+
+
 def test_closed_input_is_an_empty_list_and_no_crash(here: Path) -> None:
     words = ["audit", "--pod-json", "-", "-o", "json"]
     done = ran(command(words, closed=0), stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=here)
