@@ -15,7 +15,8 @@ from gpurunbook.plan import Object, Observed
 
 GROUPS = Object("/apis")
 
-_NAME = re.compile(r"[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?")
+NAME = re.compile(r"[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?")
+"""What an object or a namespace can be called (a DNS subdomain)."""
 
 
 def node_object(name: str) -> Object:
@@ -23,7 +24,7 @@ def node_object(name: str) -> Object:
 
     An empty name would ask for the list of nodes and for the pods that are bound nowhere, and find nobody.
     """
-    if not _NAME.fullmatch(name):
+    if not NAME.fullmatch(name):
         raise ParameterError(
             f"{name!r} cannot be a node's name: lower-case letters, digits, `-` and `.`",
             subject="parameter node",

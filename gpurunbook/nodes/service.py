@@ -141,7 +141,7 @@ def held_after(node: str, action: str, policy: str) -> Check:
     if action == RELEASE:
         given = _finding(node, Status.PASS, "node-given-back", "the node takes pods again; who comes now may stay")
         return Check("Who holds the GPUs now", {}, lambda _: Judgement((given,)))
-    return dataclasses.replace(held(node, action, policy), title="Who holds the GPUs now", against=Verdict.FAILED)
+    return dataclasses.replace(held(node, action, policy), title="Who holds the GPUs now")
 
 
 def _in_service(seen: Seen) -> bool:
@@ -272,7 +272,7 @@ def keep(node: str, action: str, taint: bool, run: str, stood: Stood | None) -> 
         return Planned((lost,), (_patch(found, node, CORDON, body, _again(found, body, value), None),))
 
     pods = Pages("/api/v1/pods", None, (("fieldSelector", f"spec.nodeName={node}"),))
-    return Change(f"The cordon of {node} stands", {"node": node_object(node), "pods": pods}, plan, Verdict.FAILED)
+    return Change(f"The cordon of {node} stands", {"node": node_object(node), "pods": pods}, plan)
 
 
 def _again(found: Mapping[str, Any], body: list[dict[str, Any]], value: str) -> dict[str, Any]:

@@ -129,12 +129,17 @@ class Ledger:
         against: Verdict,
         extra: Mapping[str, Any] | None = None,
     ) -> None:
-        """Records and shows what was judged; unless it is good, closes the run and raises Stopped."""
+        """Records and shows what was judged; unless it is good, closes the run and raises Stopped.
+
+        against: the verdict of what fails; once this run has begun a change, that is a failure whatever the step says.
+        """
         if self.tell(step, title, findings, views=views, facts=facts, files=files, extra=extra):
             display.state_line(self.state, self.book)
             return
         leading = _leading(findings)
-        verdict = Verdict.UNKNOWN if leading.status is Status.UNKNOWN else against
+        verdict = Verdict.FAILED if self.state.changed else against
+        if leading.status is Status.UNKNOWN:
+            verdict = Verdict.UNKNOWN
         self.shut(verdict, leading.code, step, leading.message, self._next(leading.remedy))
         raise Stopped(
             leading.message,

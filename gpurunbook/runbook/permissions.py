@@ -12,6 +12,7 @@ import yaml
 
 from gpurunbook.declared.book import Permission, Runbook
 from gpurunbook.errors import ParameterError
+from gpurunbook.nodes.discovery import NAME
 from gpurunbook.runbook.site import Site
 
 IDENTITY = (Permission("get", "namespaces", name="kube-system"),)
@@ -21,8 +22,8 @@ IDENTITY = (Permission("get", "namespaces", name="kube-system"),)
 def needed(book: Runbook, chosen: Any, site: Site) -> list[Permission]:
     """Writes nothing. The declared permissions with `{parameter}` and `{site.field}` filled in.
 
-    A list parameter gives one permission for each of its entries. Raises ParameterError for one that is empty: a
-    permission for nothing in particular would be one for everything.
+    A list parameter gives one permission for each of its entries. Raises ParameterError for one that is empty, since
+    a permission for nothing in particular would be one for everything, and for what cannot be a name.
     """
     words = {**msgspec.structs.asdict(chosen), **{f"site.{k}": v for k, v in msgspec.structs.asdict(site).items()}}
     return [*IDENTITY, *(p for declared in book.permissions for p in _filled(declared, words))]
@@ -39,12 +40,14 @@ def _values(text: str, words: Mapping[str, Any]) -> list[str]:
     name = text.strip("{}")
     value = words[name]
     values = [value] if isinstance(value, str) else list(value)
-    if "" in values:
-        raise ParameterError(
-            "is empty, and names what the runbook works on",
-            subject=f"parameter {name.replace('site.', 'of the site file ')!r}",
-            remedy="Set it in the parameters cell and begin a new run.",
-        )
+    for found in values:
+        if not NAME.fullmatch(found):
+            odd = f"is {found!r:.80}, which cannot be a name: lower-case letters, digits, `-` and `.`"
+            raise ParameterError(
+                odd if found else "is empty, and names what the runbook works on",
+                subject=f"parameter {name.replace('site.', 'of the site file ')!r}",
+                remedy="Set it in the parameters cell and begin a new run.",
+            )
     return values
 
 

@@ -144,7 +144,7 @@ class Lab:
     def requests(self) -> Iterator[list[dict[str, Any]]]:
         """Filled with the requests of runs, at the end of the block."""
         entries = self.server.log()
-        self.server.since = entries[-1]["n"] if entries else 0
+        self.server.since = entries[-1]["n"] if entries else self.server.since
         found: list[dict[str, Any]] = []
         yield found
         found += [e for e in self.server.log() if e["user"] != "gpurunbook-admin" and not e["actor"]]

@@ -119,6 +119,19 @@ def test_a_node_without_a_name_is_told_before_anything_is_asked(lab: Lab) -> Non
     assert (ended(lab.out)["verdict"], ended(lab.out)["code"]) == ("unknown", "parameter")
 
 
+@pytest.mark.parametrize(
+    "name", ["GPU-0001", "gpu_0001", "gpu-0001/status", "../pods", "gpu-0001?watch=1", "-", "a" * 254]
+)
+def test_what_cannot_be_a_name_is_told_before_anything_is_asked(lab: Lab, name: str) -> None:
+    with lab.requests() as seen:
+        with pytest.raises(errors.ParameterError, match=r"parameter 'node': is .*cannot be a name"):
+            lab.cordon(name)
+        assert (ended(lab.out)["verdict"], ended(lab.out)["code"]) == ("unknown", "parameter")
+        with pytest.raises(errors.ParameterError, match=r"parameter 'namespaces': is .*cannot be a name"):
+            audit(lab, namespaces=["gpu-operator", name])
+    assert seen == []
+
+
 @pytest.mark.parametrize("expected", ["prod-a", ""])
 def test_the_right_cluster_by_its_alias_or_by_none_goes_on(lab: Lab, expected: str) -> None:
     (lab.home / "parameters" / "site-alias.yaml").write_text(f"clusters: {{prod-a: {lab.uid}}}\n")

@@ -167,6 +167,28 @@ def test_a_failing_check_closes_with_the_verdict_that_it_declares(run: Ledger, a
     assert data["left_behind"] == []
 
 
+@pytest.mark.parametrize("against", [Verdict.REJECTED, Verdict.BLOCKED, Verdict.FAILED])
+@pytest.mark.parametrize("answered", ["", "applied", "recovered", "refused"])
+def test_a_check_that_fails_once_a_change_was_begun_is_a_failure(run: Ledger, against: Verdict, answered: str) -> None:
+    judge(run, "one")
+    target = {"kind": "Node", "name": "a"}
+    run.journal.append("intent", {"step": "two", "name": "cordon", "target": target})
+    if answered:
+        run.journal.append("result", {"step": "two", "name": "cordon", "target": target, "how": answered})
+    with pytest.raises(errors.Stopped):
+        judge(run, "two", finding(Status.FAIL), against=against)
+    # What was surely refused has changed nothing.
+    assert state(run).verdict is (against if answered == "refused" else Verdict.FAILED)
+
+
+def test_what_cannot_be_seen_is_unknown_also_once_a_change_was_begun(run: Ledger) -> None:
+    judge(run, "one")
+    run.journal.append("intent", {"step": "two", "name": "cordon", "target": {"kind": "Node", "name": "a"}})
+    with pytest.raises(errors.Stopped):
+        judge(run, "two", finding(Status.UNKNOWN), finding(Status.WARN))
+    assert state(run).verdict is Verdict.UNKNOWN
+
+
 def test_going_on_after_a_close_takes_its_verdict_back(run: Ledger) -> None:
     with pytest.raises(errors.Stopped):
         judge(run, "one", finding(Status.FAIL))
