@@ -24,7 +24,7 @@ COMMANDS = {
     "adopt": ("gpurunbook.cli.changes:adopt", "Go on for a run that died, from the cluster's own marks."),
     "abort": ("gpurunbook.cli.changes:abort", "Undo what a run left in the cluster."),
     "resume": ("gpurunbook.cli.changes:resume", "Go on with a run of this machine, with its own parameters."),
-    "qualify": ("gpurunbook.cli.qualify:qualify", "Judge an upgrade request by its qualification record."),
+    "qualify": ("gpurunbook.cli.qualify:qualify", "Judge an upgrade request by its record, and by what is live."),
     "seal": ("gpurunbook.cli.evidence:seal", "Make the evidence of a run from its journal and saved notebook."),
     "verify": ("gpurunbook.cli.evidence:verify", "Say whether a bundle is as it was sealed, and by whom."),
     "report": ("gpurunbook.cli.evidence:report", "Write a run's notebook as one HTML page, readable offline."),

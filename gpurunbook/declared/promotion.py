@@ -90,5 +90,6 @@ RUNBOOK = Runbook(
         Permission("list", "clusterpolicies", group="nvidia.com"),
         Permission("list", "nvidiadrivers", group="nvidia.com"),
         Permission("list", "helmreleases", group="helm.toolkit.fluxcd.io"),
+        Permission("list", "nodefeatures", group="nfd.k8s-sigs.io"),
     ),
 )

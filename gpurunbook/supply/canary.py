@@ -53,22 +53,22 @@ def read_report(data: bytes) -> Report:
     return found
 
 
-def canary_proven(bundle: str, digest: str, signers: str) -> Check:
+def canary_proven(bundle: str, digest: str, signers: str, nodes: Sequence[str]) -> Check:
     """Writes nothing. Whether an anchored or signed bundle proves the canary of the proposed tuple.
 
-    bundle: its folder; digest: of its manifest, from the change ticket; signers: allowed_signers file. Keeps
-    `canary.json` and `canary-audit.json`, with which the audit compares.
+    bundle: its folder; digest: of its manifest, from the change ticket; signers: allowed_signers file; nodes: those
+    that are said to be upgraded. Keeps `canary.json` and `canary-audit.json`, with which the audit compares.
     """
     wanted = Wanted(CHECK, "canary", RUNBOOK, Bundle(bundle, digest, signers, (REPORT, AUDIT)))
     needs = {**wanted.needs(), "tuple": Recorded("tuple", "tuple.json")}
 
     def judge(seen: Seen) -> Judgement:
-        return judge_canary(wanted, seen)
+        return judge_canary(wanted, seen, nodes)
 
     return Check("Canary evidence", needs, judge)
 
 
-def judge_canary(wanted: Wanted, seen: Seen) -> Judgement:
+def judge_canary(wanted: Wanted, seen: Seen, nodes: Sequence[str]) -> Judgement:
     """Writes nothing. seen: `bundle`, `cluster`, and `tuple` with the values that step kept."""
     bundle, findings = wanted.believe(seen)
     if (missing := seen["tuple"].problem) is not None:
@@ -88,7 +88,7 @@ def judge_canary(wanted: Wanted, seen: Seen) -> Judgement:
         findings.append(wanted.found(Status.UNKNOWN, code, wrong.message))
         return Judgement(tuple(findings))
     proposed: Mapping[str, Any] = json.loads(seen["tuple"].value)
-    findings += _compared(wanted, report, proposed)
+    findings += _compared(wanted, report, proposed, nodes)
     if bundle.run not in proposed["record"]["evidence"]:
         message = f"the record names {proposed['record']['evidence']!r:.120} as its evidence, this is run {bundle.run}"
         findings.append(
@@ -104,7 +104,7 @@ def judge_canary(wanted: Wanted, seen: Seen) -> Judgement:
     )
 
 
-def _compared(wanted: Wanted, report: Report, tuples: Mapping[str, Any]) -> Iterator[Finding]:
+def _compared(wanted: Wanted, report: Report, tuples: Mapping[str, Any], nodes: Sequence[str]) -> Iterator[Finding]:
     for change in diff(report.tuple, tuples["proposed"]):
         message = f"the canary ran {change.field} {change.one!r:.80}, proposed is {change.other!r:.80}"
         yield wanted.found(Status.FAIL, "canary-other-tuple", message, "A tuple is proven as a whole: run its canary.")
@@ -114,6 +114,10 @@ def _compared(wanted: Wanted, report: Report, tuples: Mapping[str, Any]) -> Iter
         yield wanted.found(Status.FAIL, "canary-incomplete", message, "All of them, in one canary.")
     if not report.nodes:
         yield wanted.found(Status.FAIL, "canary-incomplete", "it names no node that was upgraded", "Run the canary.")
+    if other := sorted(set(report.nodes) - set(nodes)):
+        message = f"it ran on {', '.join(other)}, and only {', '.join(nodes) or 'no node'} is named as upgraded"
+        remedy = "Name in canary_nodes every node that was upgraded, those of the canary first."
+        yield wanted.found(Status.FAIL, "canary-other-nodes", message, remedy)
     if _hardware(report.hardware) != _hardware(tuples["hardware"]):
         message = f"it ran on {', '.join(report.hardware) or 'nothing'}, wanted {', '.join(tuples['hardware'])}"
         yield wanted.found(Status.FAIL, "canary-other-hardware", message, "Run the canary on that hardware.")

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from gpurunbook.errors import InputError
 from gpurunbook.findings import Finding, Status
 from gpurunbook.plan import Bundle, Check, Document, Judgement, Now, Observed, Recorded, Seen, Table
-from gpurunbook.supply import admission, qualification, strictjson, times
+from gpurunbook.supply import admission, current, qualification, strictjson, times
 from gpurunbook.supply.consumed import Wanted
 from gpurunbook.supply.tuple import CHECK, FIELDS, IN_RECORD, SOURCE, Tuple, diff, judge_proposal, read_tuple
 
@@ -32,23 +32,26 @@ _FILE = 1 << 20
 _T = TypeVar("_T")
 
 
-def qualified(released: str, proposed: str, record: str, request: str) -> Check:
+def qualified(
+    released: str, proposed: str, record: str, request: str, namespaces: Sequence[str], canaries: Sequence[str]
+) -> Check:
     """Writes nothing. Whether the proposed tuple is the one that the qualification record proves, as a whole.
 
-    All four are files. The request must come from the released tuple and lead to the proposed one; it is judged at the
-    run's clock. Keeps `tuple.json` and `record.yaml` for later steps.
+    The first four are files. The request must come from the released tuple and lead to the proposed one; it is judged
+    at the run's clock, and what it calls current is compared with the cluster. canaries: the nodes that were upgraded.
+    Keeps `tuple.json` and `record.yaml` for later steps.
     """
     paths = {"released": released, "proposed": proposed, "record": record, "request": request}
     needs = {name: Document(path, _FILE) for name, path in paths.items()}
 
     def judge(seen: Seen) -> Judgement:
-        return judge_qualified(seen, paths)
+        return judge_qualified(seen, paths, current.collect(seen, namespaces), canaries)
 
-    return Check("Qualification record and tuple", {**needs, "now": Now()}, judge)
+    return Check("Qualification record and tuple", {**needs, "now": Now(), **current.needs(namespaces)}, judge)
 
 
-def judge_qualified(seen: Seen, paths: Mapping[str, str]) -> Judgement:
-    """Writes nothing. seen: `released`, `proposed`, `record`, `request`, `now`."""
+def judge_qualified(seen: Seen, paths: Mapping[str, str], live: current.Current, canaries: Sequence[str]) -> Judgement:
+    """Writes nothing. seen: `released`, `proposed`, `record`, `request`, `now`; live: what the cluster shows."""
     wrong: list[Finding] = []
 
     def take(name: str, reader: Callable[[bytes], _T]) -> _T | None:
@@ -68,6 +71,9 @@ def judge_qualified(seen: Seen, paths: Mapping[str, str]) -> Judgement:
         return Judgement(tuple(wrong))
     findings = [*judge_proposal(after, before, proven), *_request(asked, before, after)]
     findings += qualification.judge(proven, asked, times.nanoseconds(seen["now"].value))
+    typed = current.Typed(asked.current, asked.target, asked.hardware, proven.hardware)
+    compared = current.judge(typed, live, canaries)
+    findings += compared.findings
     raw = _bytes(seen["record"])
     kept = {
         "released": dict(before.values),
@@ -84,7 +90,7 @@ def judge_qualified(seen: Seen, paths: Mapping[str, str]) -> Judgement:
     }
     return Judgement(
         tuple(findings),
-        (_table(before, after, proven, asked),),
+        (_table(before, after, proven, asked), *compared.views),
         {"changes": [change.field for change in diff(before.values, after.values)], "record": proven.id},
         {"tuple.json": as_file(kept), "record.yaml": raw},
     )

@@ -211,17 +211,23 @@ def _header(record: Record, problems: _Problems) -> None:
         problems.add("source-revision", message, "Name the commit that the canary ran.")
 
 
+def identity(raw: str) -> str:
+    """Writes nothing. vendor:device/subvendor:subdevice in its one spelling; "" for what has not the form."""
+    found = raw.strip().lower()
+    return found if _HARDWARE.fullmatch(found) else ""
+
+
 def _identities(given: Sequence[str], side: str, problems: _Problems) -> set[str]:
     good: set[str] = set()
     for raw in given:
-        identity = raw.strip().lower()
-        if not _HARDWARE.fullmatch(identity):
+        found = identity(raw)
+        if not found:
             message = f"{side}: {raw!r} is not vendor:device/subvendor:subdevice in hexadecimal"
             problems.add("hardware-format", message, "Take both pairs from `lspci -nn -v`.")
-        elif identity in good:
-            problems.add("hardware-duplicate", f"{side}: {identity} stands there twice")
+        elif found in good:
+            problems.add("hardware-duplicate", f"{side}: {found} stands there twice")
         else:
-            good.add(identity)
+            good.add(found)
     if not good:
         problems.add("hardware-empty", f"{side}: no well-formed hardware identity")
     return good

@@ -11,8 +11,8 @@ from typing import Any
 
 from gpurunbook.errors import InputError
 from gpurunbook.findings import Finding, Status
-from gpurunbook.plan import Check, Folder, Judgement, Need, Observed, Pages, Problem, Recorded, Seen
-from gpurunbook.supply import places, sightings, strictyaml
+from gpurunbook.plan import Check, Folder, Judgement, Need, Observed, Problem, Recorded, Seen
+from gpurunbook.supply import live, places, sightings, strictyaml
 from gpurunbook.supply.manifests import CHECK, LIMIT, SOURCE, Review, Reviewed
 from gpurunbook.supply.members import at
 from gpurunbook.supply.promotion import as_file
@@ -21,21 +21,6 @@ from gpurunbook.supply.strictyaml import List, Map, Node
 from gpurunbook.supply.tuple import Tuple
 
 _NAMES = (".yaml", ".yml", ".json")
-
-_CLUSTER = {
-    "Node": "/api/v1/nodes",
-    "ClusterPolicy": "/apis/nvidia.com/v1/clusterpolicies",
-    "NVIDIADriver": "/apis/nvidia.com/v1alpha1/nvidiadrivers",
-    "HelmRelease": "/apis/helm.toolkit.fluxcd.io/v2/helmreleases",
-}
-_NAMESPACED = {
-    "Pod": "/api/v1/namespaces/{}/pods",
-    "DaemonSet": "/apis/apps/v1/namespaces/{}/daemonsets",
-    "Deployment": "/apis/apps/v1/namespaces/{}/deployments",
-    "ControllerRevision": "/apis/apps/v1/namespaces/{}/controllerrevisions",
-}
-_DEFINED = {"ClusterPolicy", "NVIDIADriver", "HelmRelease"}
-"""Kinds whose definition may not be installed: then there is none of them. What only they carry is missed later."""
 
 
 def manifests_kept(
@@ -65,7 +50,7 @@ def manifests_kept(
         facts = {**table.facts, "files": answer.files, "documents": answer.documents, "images": len(images)}
         return Judgement(tuple(findings), table.views, facts, {"manifests.json": as_file({"images": images})})
 
-    return Check("Manifest review, and the tuple wherever it stands", {**needs, **_live_needs(namespaces)}, judge)
+    return Check("Manifest review, and the tuple wherever it stands", {**needs, **_needs(namespaces)}, judge)
 
 
 def still_live(namespaces: Sequence[str], nodes: Sequence[str]) -> Check:
@@ -74,15 +59,11 @@ def still_live(namespaces: Sequence[str], nodes: Sequence[str]) -> Check:
     def judge(seen: Seen) -> Judgement:
         return _places(seen, namespaces, nodes, {})
 
-    return Check("The tuple in the cluster", _live_needs(namespaces), judge)
+    return Check("The tuple in the cluster", _needs(namespaces), judge)
 
 
-def _live_needs(namespaces: Sequence[str]) -> dict[str, Need]:
-    needs: dict[str, Need] = {"tuple": Recorded("tuple", "tuple.json")}
-    needs |= {kind: Pages(path) for kind, path in _CLUSTER.items()}
-    for namespace in namespaces:
-        needs |= {f"{kind} {namespace}": Pages(path.format(namespace)) for kind, path in _NAMESPACED.items()}
-    return needs
+def _needs(namespaces: Sequence[str]) -> dict[str, Need]:
+    return {"tuple": Recorded("tuple", "tuple.json"), **live.needs(namespaces)}
 
 
 def _places(
@@ -91,16 +72,8 @@ def _places(
     if (missing := seen["tuple"].problem) is not None:
         return Judgement((_unknown("tuple-unreadable", "tuple", missing.message),))
     tuples = json.loads(seen["tuple"].value)
-    objects: list[Mapping[str, Any]] = []
-    wrong: list[Finding] = []
-    wanted = [(kind, kind) for kind in _CLUSTER]
-    wanted += [(kind, f"{kind} {namespace}") for namespace in namespaces for kind in _NAMESPACED]
-    for kind, name in wanted:
-        observed = seen[name]
-        if observed.problem is None:
-            objects += [{**raw, "kind": kind} for raw in observed.value]
-        elif not (kind in _DEFINED and observed.problem.code == "not-found"):
-            wrong.append(_unknown("live-unreadable", name, observed.problem.message))
+    objects, unread = live.objects(seen, namespaces)
+    wrong = [_unknown("live-unreadable", name, message) for name, message in unread.items()]
     known = {at(raw, "metadata", "name") for raw in objects if raw["kind"] == "Node"}
     wrong += [_unknown("node-unknown", node, "the cluster has no such node") for node in nodes if node not in known]
     if wrong:

@@ -17,6 +17,9 @@ from gpurunbook.supply.rollouts import Rollouts
 
 CUDA_DRIVER_VERSION = "nvidia.com/cuda.driver-version.full"
 GPU_PRESENT = "nvidia.com/gpu.present"
+NFD_GPU = tuple(f"feature.node.kubernetes.io/pci-{name}.present" for name in ("10de", "0302_10de", "0300_10de"))
+"""NFD's labels by which the GPU Operator knows a GPU node (controllers/state_manager.go) before it labels it itself."""
+
 HELM_CHART = "helm.sh/chart"
 
 _VARIABLE = re.compile(r"\$\{[^}]*\}|\{\{")
@@ -217,7 +220,7 @@ def live(objects: Sequence[Raw]) -> list[Sighting]:
     """
     found = rendered([raw for raw in objects if raw.get("kind") != "HelmRelease"])
     rollouts = Rollouts(objects)
-    gpu_nodes = [raw for raw in objects if raw.get("kind") == "Node" and _has_gpu(raw)]
+    gpu_nodes = [raw for raw in objects if raw.get("kind") == "Node" and has_gpu(raw)]
     for raw in objects:
         kind, where = raw.get("kind"), named(raw)
         if kind == "HelmRelease":
@@ -235,8 +238,9 @@ def live(objects: Sequence[Raw]) -> list[Sighting]:
     return found
 
 
-def _has_gpu(node: Raw) -> bool:
-    return bool(at(node, "metadata", "labels", GPU_PRESENT) == "true")
+def has_gpu(node: Raw) -> bool:
+    """Writes nothing. Whether a node has a GPU, as the GPU Operator tells it."""
+    return any(at(node, "metadata", "labels", label) == "true" for label in (GPU_PRESENT, *NFD_GPU))
 
 
 def _node(node: Raw, where: str, *, kernel: bool) -> Iterator[Sighting]:

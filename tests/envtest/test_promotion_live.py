@@ -125,6 +125,7 @@ def test_the_release_is_promoted_while_admission_denies_everything_else(
         "rollback": str(of_cluster(uid, "baseline.json", tmp_path)),
         "evidence": str(evidence),
         "enforcement": "deny",
+        "canary_nodes": ["gpu-0000", "gpu-0001", "gpu-0002"],
     }
     wanted = permissions.needed(declared("promotion"), parameters.load(declared("promotion"), values), Site())
     allow(enforced, wanted)

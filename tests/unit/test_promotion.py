@@ -20,11 +20,12 @@ import pytest
 from gpurunbook.findings import Finding, Status, worst
 from gpurunbook.journal import canonical, digest
 from gpurunbook.plan import Bundle, Consumed, Judgement, Now, Object, Observed, Problem, Recorded
-from gpurunbook.supply import canary, promotion
+from gpurunbook.supply import canary, current, promotion
 from gpurunbook.supply.consumed import Wanted
 from gpurunbook.supply.inventory import same_digests
 from gpurunbook.supply.promotion import digest_of
-from gpurunbook.supply.tuple import FIELDS
+from gpurunbook.supply.sightings import Sighting
+from gpurunbook.supply.tuple import FIELDS, read_tuple
 
 HOME = Path(__file__).parents[2]
 DATA = HOME / "parameters" / "promotion"
@@ -55,7 +56,19 @@ def kube_system(*, rehearsal: bool = True, uid: str = UID) -> Observed:
 # -- record and tuple ------------------------------------------------------------------------------------------------
 
 
-def qualified(**changes: Callable[[bytes], bytes] | Problem) -> Judgement:
+def fleet(hardware: str = "10de:2330/10de:16c1", kernel: str = "5.15.0-119-generic") -> current.Current:
+    """A cluster in the middle of the promotion: gpu-0000 is upgraded, gpu-0001 waits."""
+    before, after = (read_tuple((HOME / PATHS[s]).read_bytes(), s).values for s in ("released", "proposed"))
+    seen = {f: [Sighting(f, after[f], "cluster")] for f in ("driver", "gpuOperator", "dcgmExporter")}
+    for name in ("kernel", "rke2", "driver"):
+        here = {**before, "kernel": kernel}[name]
+        pair = (Sighting(name, after[name], "a", "gpu-0000"), Sighting(name, here, "b", "gpu-0001"))
+        seen.setdefault(name, []).extend(pair)
+    nodes = {n: current.GpuNode(n, "H100", False, {hardware}) for n in ("gpu-0000", "gpu-0001")}
+    return current.Current({**seen, "dcgmExporterDigest": []}, nodes, ["control-0000"], {})
+
+
+def qualified(live: current.Current | None = None, **changes: Callable[[bytes], bytes] | Problem) -> Judgement:
     seen = {"now": Observed(Now(), NOON)}
     for name, path in PATHS.items():
         change, data = changes.get(name), (HOME / path).read_bytes()
@@ -63,7 +76,7 @@ def qualified(**changes: Callable[[bytes], bytes] | Problem) -> Judgement:
             seen[name] = Observed(NEED, problem=change)
         else:
             seen[name] = Observed(NEED, change(data) if change else data)
-    return promotion.judge_qualified(seen, PATHS)
+    return promotion.judge_qualified(seen, PATHS, live or fleet(), ["gpu-0000"])
 
 
 def swap(old: str, new: str) -> Callable[[bytes], bytes]:
@@ -77,7 +90,7 @@ def swap(old: str, new: str) -> Callable[[bytes], bytes]:
 def test_record_request_and_tuple_agree() -> None:
     found = qualified()
     assert bad(found) == []
-    assert {"proposal-qualified", "qualified", "not-in-record"} == set(codes(found))
+    assert {"proposal-qualified", "qualified", "not-in-record", "current-as-typed"} == set(codes(found))
     kept = json.loads(found.files["tuple.json"])
     assert set(kept["released"]) == set(kept["proposed"]) == set(FIELDS)
     assert found.files["record.yaml"] == (HOME / PATHS["record"]).read_bytes()
@@ -116,6 +129,14 @@ def test_one_thing_off_is_refused(name: str, old: str, new: str, code: str) -> N
     assert code in bad(qualified(**{name: swap(old, new)}))
 
 
+def test_what_was_typed_is_compared_with_the_cluster() -> None:
+    assert bad(qualified(fleet(kernel="5.15.0-105-generic"))) == ["current-differs"]
+    assert bad(qualified(fleet(hardware="10de:2331/10de:1626"))) == ["canary-node-hardware"] * 2 + [
+        "hardware-differs",
+        "hardware-not-live",
+    ]
+
+
 def test_there_must_be_something_to_promote() -> None:
     def same(data: bytes) -> bytes:
         return (HOME / PATHS["released"]).read_bytes().replace(b"state: released", b"state: proposed")
@@ -151,14 +172,16 @@ CANARY = Consumed(
 )
 
 
-def proven(bundle: Consumed | Problem = CANARY, cluster: Observed | None = None) -> Judgement:
+def proven(
+    bundle: Consumed | Problem = CANARY, cluster: Observed | None = None, nodes: tuple[str, ...] = ("gpu-0000",)
+) -> Judgement:
     wanted = Wanted("canary", "canary", "canary_upgrade", Bundle("canary"))
     seen = {
         "bundle": Observed(NEED, problem=bundle) if isinstance(bundle, Problem) else Observed(NEED, bundle),
         "cluster": cluster or kube_system(),
         "tuple": Observed(Recorded("tuple", "tuple.json"), qualified().files["tuple.json"]),
     }
-    return canary.judge_canary(wanted, seen)
+    return canary.judge_canary(wanted, seen, nodes)
 
 
 def with_report(**changes: Any) -> Consumed:
@@ -231,6 +254,11 @@ def test_every_field_of_the_canarys_tuple_must_be_the_proposed_one() -> None:
 )
 def test_what_the_canary_says_of_itself_must_be_whole(change: dict[str, Any], wanted: str) -> None:
     assert bad(proven(with_report(**change))) == [wanted]
+
+
+def test_it_must_have_run_on_nodes_that_are_named_as_upgraded() -> None:
+    assert bad(proven(nodes=())) == bad(proven(nodes=("gpu-0001",))) == ["canary-other-nodes"]
+    assert bad(proven(nodes=("gpu-0000", "gpu-0001"))) == []
 
 
 def test_the_same_time_in_another_zone_and_hardware_in_other_case_are_the_same() -> None:
@@ -348,7 +376,17 @@ def seen_pods(*pods: dict[str, Any]) -> dict[str, Observed]:
 
 def test_every_code_of_the_promotion_is_documented() -> None:
     text = (HOME / "docs" / "codes.md").read_text()
-    rooms = ("eligibility", "consumed", "canary", "promotion", "reviewed", "inventory", "proposal", "stabilisation")
+    rooms = (
+        "current",
+        "eligibility",
+        "consumed",
+        "canary",
+        "promotion",
+        "reviewed",
+        "inventory",
+        "proposal",
+        "stabilisation",
+    )
     sources = "".join((HOME / "gpurunbook" / "supply" / f"{name}.py").read_text() for name in rooms)
     used = set(re.findall(r'Status\.[A-Z]+, "([a-z-]+)"|_(?:fail|unknown)\("([a-z-]+)"', sources))
     found = {code for pair in used for code in pair if code}
