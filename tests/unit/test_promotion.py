@@ -361,11 +361,11 @@ def status(name: str, image_id: str) -> dict[str, Any]:
 def seen_pods(*pods: dict[str, Any]) -> dict[str, Observed]:
     import msgspec
 
-    from gpurunbook.supply import podlist
+    from gpurunbook.supply import podlist, records
 
     listed = msgspec.json.decode(json.dumps({"kind": "PodList", "items": pods}).encode(), type=podlist.PodList)
     return {
-        "pods gpu-operator": Observed(NEED, listed.items),
+        "pods gpu-operator": Observed(NEED, records.page(listed.items)),
         "baseline": Observed(Recorded("canary", "canary-audit.json"), CANARY.files[canary.AUDIT]),
         "cluster": kube_system(),
     }
