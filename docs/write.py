@@ -12,7 +12,7 @@ import msgspec
 
 from gpurunbook.cli import COMMANDS
 from gpurunbook.declared.common import Changing, Common
-from gpurunbook.runbook import steps
+from gpurunbook.folder import steps
 
 COMMANDS_HEAD = """# Commands
 

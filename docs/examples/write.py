@@ -12,7 +12,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from gpurunbook.runbook import batch, keep, seal, steps, workspace
+from gpurunbook.evidence import seal
+from gpurunbook.folder import keep, steps, workspace
+from gpurunbook.headless import batch
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]

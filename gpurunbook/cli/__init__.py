@@ -82,7 +82,7 @@ def main(argv: list[str] | None = None) -> Any:
         wrong.show()
         sys.exit(2)
     except RunbookError as wrong:
-        from gpurunbook.runbook.hostile import harmless
+        from gpurunbook.shown.hostile import harmless
 
         click.echo(harmless(f"{wrong.code}: {wrong}", 4000, lines=True), err=True)
         sys.exit(2)

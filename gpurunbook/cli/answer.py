@@ -12,7 +12,7 @@ import click
 
 from gpurunbook.errors import InputError
 from gpurunbook.findings import Finding, Status
-from gpurunbook.runbook.hostile import harmless
+from gpurunbook.shown.hostile import harmless
 from gpurunbook.sources.files import regular
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def read(path: str, limit: int, *, follow: bool = True) -> bytes:
 
 def cluster(name: str) -> Cluster:
     """Writes nothing to the cluster. As `connect`; `embedded:DIR` is of the home, and shared with the runs there."""
-    from gpurunbook.runbook import workspace
+    from gpurunbook.folder import workspace
     from gpurunbook.sources.cluster import connect
 
     if not name.startswith("embedded:"):

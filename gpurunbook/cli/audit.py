@@ -117,7 +117,7 @@ def _show(report: Report, output: str) -> None:
 
 
 def _cells(records: Iterable[Record]) -> Iterator[tuple[str, ...]]:
-    from gpurunbook.runbook.hostile import harmless
+    from gpurunbook.shown.hostile import harmless
 
     for r in records:
         named = (r.namespace, r.pod, r.kind, r.container, r.desired or "-", r.resolved or "-")
@@ -145,7 +145,7 @@ def _csv(rows: Iterable[Sequence[str]]) -> str:
 
 def _told(report: Report) -> Iterator[str]:
     """What was found, each with the next action."""
-    from gpurunbook.runbook.hostile import harmless
+    from gpurunbook.shown.hostile import harmless
 
     for f in report.findings:
         yield f"{f.code}: {harmless(f.subject, LIMIT)}: {harmless(f.message, 1000)}"

@@ -33,7 +33,7 @@ def approve(plan: Path, key: Path, change_id: str, expires: str) -> int:
     from gpurunbook.errors import InputError
     from gpurunbook.journal import canonical, digest
     from gpurunbook.runbook import approval, authority
-    from gpurunbook.runbook.hostile import harmless
+    from gpurunbook.shown.hostile import harmless
 
     if not authority.CHANGE_ID.fullmatch(change_id):
         raise click.BadParameter(f"{change_id!r:.80} is no change id that an apply can have", param_hint="--change-id")
@@ -97,7 +97,7 @@ def leftovers(cluster: str, output: str) -> int:
 
     Writes nothing. Exit: 0 all could be listed, 2 something could not: that is never nothing.
     """
-    from gpurunbook.runbook.hostile import harmless
+    from gpurunbook.shown.hostile import harmless
 
     found, problems = _left(cluster)
     if output == "json":
@@ -167,8 +167,8 @@ def abort(run: str, **options: Any) -> int:
     when the run left something that this does not undo.
     """
     from gpurunbook.errors import InputError
-    from gpurunbook.runbook import workspace
-    from gpurunbook.runbook.hostile import harmless
+    from gpurunbook.folder import workspace
+    from gpurunbook.shown.hostile import harmless
 
     workspace.checked_run_id(run)
     found, problems = _left(options["cluster"])
@@ -203,8 +203,8 @@ def resume(run: str, out: Path | None) -> int:
     """
     from gpurunbook.errors import InputError
     from gpurunbook.findings import EXIT
+    from gpurunbook.folder import workspace
     from gpurunbook.journal import read, replay
-    from gpurunbook.runbook import workspace
 
     folder = (out or workspace.runs_folder(workspace.find_home())) / workspace.checked_run_id(run)
     runbook = str(workspace.record(folder)["runbook"])

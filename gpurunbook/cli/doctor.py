@@ -38,8 +38,8 @@ def doctor(cluster: str | None, output: str) -> int:
         said = {"verdict": "fail" if code else "pass", "answers": [asdict(answer) for answer in answers]}
         click.echo(json.dumps(said, sort_keys=True, indent=1))
         return code
-    from gpurunbook.runbook.hostile import harmless
-    from gpurunbook.runbook.marks import plain
+    from gpurunbook.shown.hostile import harmless
+    from gpurunbook.shown.marks import plain
 
     colours = {"pass": "green", "warn": "yellow", "fail": "red"}
     for answer in answers:
@@ -109,7 +109,7 @@ def _same(one: str, other: str) -> bool:
 def home() -> Iterator[Answer]:
     """Makes and removes one empty file in the folder of runs. The home, and whether runs can be kept."""
     from gpurunbook.errors import InputError
-    from gpurunbook.runbook import workspace
+    from gpurunbook.folder import workspace
 
     try:
         found = workspace.find_home()

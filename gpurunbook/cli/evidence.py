@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from gpurunbook.cli.answer import output_option
-from gpurunbook.runbook.hostile import harmless
+from gpurunbook.shown.hostile import harmless
 
 _COLOURS = {
     **dict.fromkeys(("pass", "sealed", "consistent", "anchored", "signed"), "green"),
@@ -34,8 +34,8 @@ def seal(run: Path, notebook: Path | None, source: Path | None, key: Path | None
     Exits 0 when it is sealed, 1 when it is withheld because something in it looks like a secret, 2 when it cannot
     be sealed. The verdict of the run is told, and not part of the exit code.
     """
-    from gpurunbook.runbook.seal import manifest_digest
-    from gpurunbook.runbook.seal import seal as make
+    from gpurunbook.evidence.seal import manifest_digest
+    from gpurunbook.evidence.seal import seal as make
 
     folder = _located(run)
     manifest = make(folder, notebook=notebook, sign_key=key, source=source)
@@ -70,8 +70,8 @@ def verify(
     consistent: nothing was changed by halves. anchored: and its digest is the given one. signed: and one of the
     signers signed it. Exits 0 for these, 1 when it is altered or less than was asked for, 2 when it is unsealed.
     """
-    from gpurunbook.runbook.verify import EXIT
-    from gpurunbook.runbook.verify import verify as judge
+    from gpurunbook.evidence.verify import EXIT
+    from gpurunbook.evidence.verify import verify as judge
 
     folder = _located(folder)
     answer = judge(folder, manifest_digest=manifest_digest, signers=signers, cosign_key=cosign_key)
@@ -100,9 +100,9 @@ def report(folder: Path, out: Path | None, output: str | None) -> int:
 
     The page says what `verify` says of the bundle, and so does the exit code: 0 consistent, 1 altered, 2 unsealed.
     """
-    from gpurunbook.runbook import keep
-    from gpurunbook.runbook.verify import EXIT, page
-    from gpurunbook.runbook.verify import verify as judge
+    from gpurunbook.evidence.verify import EXIT, page
+    from gpurunbook.evidence.verify import verify as judge
+    from gpurunbook.folder import keep
 
     folder = _located(folder)
     answer = judge(folder)
@@ -119,7 +119,7 @@ def report(folder: Path, out: Path | None, output: str | None) -> int:
 def _located(given: Path) -> Path:
     """A folder as given, or the run of that id."""
     from gpurunbook.errors import InputError
-    from gpurunbook.runbook import workspace
+    from gpurunbook.folder import workspace
 
     if given.is_dir():
         return given

@@ -145,7 +145,7 @@ def _used(named: Iterable[str], path: str | None, problems: list[Finding]) -> tu
 
 
 def _table(report: Report) -> None:
-    from gpurunbook.runbook.hostile import harmless
+    from gpurunbook.shown.hostile import harmless
     from gpurunbook.supply.gatecheck import table
 
     shown = table(report)

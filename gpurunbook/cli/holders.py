@@ -124,7 +124,7 @@ def show(answer: Report) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from gpurunbook.runbook.hostile import harmless
+    from gpurunbook.shown.hostile import harmless
 
     console = Console()
     colour = {"none": "green", "held": "red", "unknown": "yellow"}[answer.verdict]

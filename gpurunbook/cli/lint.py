@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from gpurunbook.cli.answer import output_option
-from gpurunbook.runbook.hostile import harmless
+from gpurunbook.shown.hostile import harmless
 
 _EXIT = {"ok": 0, "error": 1, "unreadable": 2}
 
@@ -23,7 +23,7 @@ def lint(paths: tuple[Path, ...], fix: bool, output: str | None) -> int:
 
     Exits 0 when clean, 1 with findings, 2 when a file cannot be read.
     """
-    from gpurunbook.runbook.lint import answer
+    from gpurunbook.lint.lint import answer
 
     said = answer(paths or (Path("runbooks"),), repair=fix)
     if (output or ("table" if sys.stdout.isatty() else "json")) == "json":

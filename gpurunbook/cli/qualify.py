@@ -15,7 +15,7 @@ from gpurunbook.cli.answer import as_findings, cluster, give, output_option, rea
 from gpurunbook.errors import InputError, RunbookError
 from gpurunbook.findings import Finding, Status
 from gpurunbook.plan import Judgement, Observed, Table
-from gpurunbook.runbook.hostile import harmless
+from gpurunbook.shown.hostile import harmless
 from gpurunbook.supply import current, qualification, strictjson, times
 
 _REQUEST_LIMIT = 1 << 20

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 if TYPE_CHECKING:
-    from gpurunbook.runbook.batch import Result
-    from gpurunbook.runbook.execute import Outcome
+    from gpurunbook.headless.batch import Result
+    from gpurunbook.headless.execute import Outcome
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -92,7 +92,7 @@ def _run_one(
     output: str,
 ) -> int:
     from gpurunbook.errors import RunInUse
-    from gpurunbook.runbook import execute
+    from gpurunbook.headless import execute
 
     home, out, values, run_id = _gathered(runbook, files, sets, cluster, out, run_id)
     try:
@@ -117,7 +117,7 @@ def _run_one(
 
 def _page(out: Path) -> Path | None:
     """Replaces the page of runs. Where it cannot be written the answer of the runs stands all the same."""
-    from gpurunbook.runbook import index
+    from gpurunbook.evidence import index
 
     try:
         return index.write(out)
@@ -128,7 +128,7 @@ def _page(out: Path) -> Path | None:
 
 def _in_use(wrong: Any, runbook: str, run_id: str, output: str) -> int:
     from gpurunbook.findings import EXIT, Verdict
-    from gpurunbook.runbook.hostile import harmless
+    from gpurunbook.shown.hostile import harmless
 
     said = {
         "run": run_id,
@@ -150,8 +150,9 @@ def _gathered(
 ) -> tuple[Path, Path, dict[str, Any], str]:
     """Home, folder of runs, parameters, and run id, all judged before anything is made."""
     from gpurunbook.errors import ParameterError
-    from gpurunbook.runbook import given, workspace
-    from gpurunbook.runbook.steps import declared
+    from gpurunbook.folder import workspace
+    from gpurunbook.folder.steps import declared
+    from gpurunbook.runbook import given
 
     values = given.gather(declared(runbook), files, sets, cluster)
     named = str(values.pop("run_id", ""))
@@ -166,8 +167,8 @@ def _gathered(
 
 def card(outcome: Outcome) -> None:
     """Prints what a run came to: verdict, code, what, next, folder, page."""
-    from gpurunbook.runbook.hostile import harmless
-    from gpurunbook.runbook.marks import plain
+    from gpurunbook.shown.hostile import harmless
+    from gpurunbook.shown.marks import plain
 
     evidence = outcome.evidence + (f": {outcome.unsealed}" if outcome.unsealed else "")
     click.secho(plain(outcome.verdict), fg=_COLOURS.get(outcome.verdict, "red"), bold=True)
@@ -193,7 +194,8 @@ def _short(path: Path) -> str:
 def _run_all(
     runbook: str | None, out: Path | None, main: bool, jobs: int | None, cell_timeout: int | None, output: str
 ) -> int:
-    from gpurunbook.runbook import batch, workspace
+    from gpurunbook.folder import workspace
+    from gpurunbook.headless import batch
 
     home = workspace.find_home()
     out = (out or workspace.runs_folder(home)).resolve()
@@ -254,8 +256,8 @@ def _table(results: list[Result]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from gpurunbook.runbook.hostile import harmless
-    from gpurunbook.runbook.marks import plain
+    from gpurunbook.shown.hostile import harmless
+    from gpurunbook.shown.marks import plain
 
     table = Table(box=box.SIMPLE)
     for name in ("runbook", "scenario", "expected", "seen", "code", "evidence", "runs", "s", ""):
@@ -281,7 +283,7 @@ def _table(results: list[Result]) -> None:
 
 
 def _complain(result: Result) -> None:
-    from gpurunbook.runbook.hostile import harmless
+    from gpurunbook.shown.hostile import harmless
 
     where = f"{result.scenario.runbook}/{result.scenario.name}"
     if result.trouble:
@@ -305,12 +307,12 @@ def make(
     runbook: str, files: tuple[Path, ...], sets: tuple[str, ...], cluster: str, out: Path | None, run_id: str
 ) -> Path:
     """Makes the run folder and the working copy, with the parameters in it. Gives the copy's path."""
-    from gpurunbook.runbook import workspace
+    from gpurunbook.folder import workspace
 
     home, out, values, run_id = _gathered(runbook, files, sets, cluster, out, run_id)
     copy = workspace.notebook(workspace.new_run(runbook, home=home, out=out, run_id=run_id))
     if values:
-        from gpurunbook.runbook import execute
+        from gpurunbook.headless import execute
 
         execute.inject(copy, values)
     return copy

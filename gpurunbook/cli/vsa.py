@@ -46,8 +46,8 @@ def vsa(run: Path, key: str, out: Path, manifest_digest: str | None, cosign: str
 def _summaries(run: Path, manifest_digest: str | None) -> dict[str, Path]:
     """The summaries of a bundle that holds, by file name. Raises EvidenceError for any other."""
     from gpurunbook.errors import EvidenceError
-    from gpurunbook.runbook import bundle
-    from gpurunbook.runbook.verify import verify
+    from gpurunbook.evidence import bundle
+    from gpurunbook.evidence.verify import verify
     from gpurunbook.supply import strictjson
     from gpurunbook.supply import vsa as rules
 

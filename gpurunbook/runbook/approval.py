@@ -8,8 +8,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from gpurunbook.errors import EvidenceError, InputError, NotApproved
+from gpurunbook.evidence import signing
+from gpurunbook.folder import keep
 from gpurunbook.journal import canonical
-from gpurunbook.runbook import keep, signing
 from gpurunbook.runbook.site import Site
 
 NAME = "approval.json"

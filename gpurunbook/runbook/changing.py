@@ -11,9 +11,10 @@ import yaml
 
 from gpurunbook.errors import Drifted
 from gpurunbook.findings import Finding, Status
+from gpurunbook.folder import keep
 from gpurunbook.journal import Record, canonical, timestamp
 from gpurunbook.plan import Change, Mutation, Planned, Table
-from gpurunbook.runbook import keep, plans
+from gpurunbook.runbook import plans
 from gpurunbook.runbook.authority import Authority
 from gpurunbook.runbook.ledger import Ledger
 from gpurunbook.sources.door import Door, Outcome

@@ -18,7 +18,7 @@ import yaml
 
 from gpurunbook.declared.book import Runbook
 from gpurunbook.errors import InputError, ParameterError
-from gpurunbook.runbook import parameters
+from gpurunbook.folder import parameters
 
 _LIMIT = 1 << 20
 """Bytes of one parameters file."""

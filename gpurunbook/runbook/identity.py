@@ -7,8 +7,9 @@ from typing import Any, NoReturn
 
 from gpurunbook.declared.book import Permission
 from gpurunbook.errors import Denied, Drifted, ParameterError
+from gpurunbook.folder import parameters
 from gpurunbook.journal import State
-from gpurunbook.runbook import authority, parameters, permissions
+from gpurunbook.runbook import authority, permissions
 from gpurunbook.runbook.ledger import Ledger
 from gpurunbook.runbook.site import Site, cluster_uid
 

@@ -26,12 +26,13 @@ from gpurunbook.errors import (
     Stopped,
 )
 from gpurunbook.findings import Finding, Status, Verdict, worst
+from gpurunbook.folder import keep, parameters
 from gpurunbook.journal import Journal, Record, State, canonical, digest, replay
 from gpurunbook.plan import Approved, Judgement, Need, Observed, View
-from gpurunbook.runbook import display, keep, parameters
 from gpurunbook.runbook.observe import Observer
-from gpurunbook.runbook.redact import redact
-from gpurunbook.runbook.scraps import CLOSING, TOO_LARGE, payload, scrap
+from gpurunbook.shown import display
+from gpurunbook.shown.redact import redact
+from gpurunbook.shown.scraps import CLOSING, TOO_LARGE, payload, scrap
 from gpurunbook.sources.cluster import Cluster
 
 

@@ -7,6 +7,8 @@ from datetime import datetime
 from pathlib import Path
 
 from gpurunbook.errors import RunbookError
+from gpurunbook.evidence import consumed
+from gpurunbook.folder import keep
 from gpurunbook.journal import digest
 from gpurunbook.plan import (
     Approval,
@@ -22,7 +24,6 @@ from gpurunbook.plan import (
     Problem,
     Recorded,
 )
-from gpurunbook.runbook import consumed, keep
 from gpurunbook.sources import files
 from gpurunbook.sources.cluster import Cluster
 

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from gpurunbook.errors import GateError, JournalError, RunbookError
+from gpurunbook.folder import keep
 from gpurunbook.journal import Record, canonical, digest, read, replay
 from gpurunbook.plan import Mutation, Target
-from gpurunbook.runbook import approval, keep
+from gpurunbook.runbook import approval
 
 NAME = "plan.json"
 

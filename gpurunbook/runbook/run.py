@@ -19,24 +19,16 @@ import gpurunbook
 from gpurunbook.declared.book import Runbook
 from gpurunbook.errors import GateError, ParameterError, RunbookError
 from gpurunbook.findings import EXIT, Finding, Status, Verdict, worst
+from gpurunbook.folder import keep, parameters, workspace
+from gpurunbook.folder.steps import declared
 from gpurunbook.journal import Record, State, digest
 from gpurunbook.plan import Approved, Change, Check, Progress, Wait
-from gpurunbook.runbook import (
-    authority,
-    changing,
-    display,
-    identity,
-    keep,
-    lease,
-    parameters,
-    waiting,
-    workspace,
-)
+from gpurunbook.runbook import authority, changing, identity, lease, waiting
 from gpurunbook.runbook.guard import Guard
 from gpurunbook.runbook.ledger import Ledger
-from gpurunbook.runbook.redact import redact
 from gpurunbook.runbook.site import Site, load
-from gpurunbook.runbook.steps import declared
+from gpurunbook.shown import display
+from gpurunbook.shown.redact import redact
 from gpurunbook.sources.cluster import Cluster, connect
 from gpurunbook.sources.door import Door
 

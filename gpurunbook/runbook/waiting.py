@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from gpurunbook.errors import DeadlineError
 from gpurunbook.plan import Observed, Progress, Wait
-from gpurunbook.runbook.mime import line
+from gpurunbook.shown.mime import line
 from gpurunbook.sources.cluster import Cluster
 from gpurunbook.sources.watch import follow
 

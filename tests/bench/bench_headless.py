@@ -47,7 +47,7 @@ def nbclient_alone(name: str, values: dict[str, Any], out: Path) -> None:
     from papermill.iorw import load_notebook_node
     from papermill.parameterize import parameterize_notebook
 
-    from gpurunbook.runbook import workspace
+    from gpurunbook.folder import workspace
 
     os.environ["GPURUNBOOK_RUN_DIR"] = str(workspace.new_run(name, home=HOME, out=out))
     nb = load_notebook_node(str(workspace.source(HOME, name)))
@@ -59,7 +59,7 @@ def papermill_alone(name: str, values: dict[str, Any], out: Path) -> None:
     """The same by papermill's own engine, which saves and validates twice per cell."""
     import papermill
 
-    from gpurunbook.runbook import workspace
+    from gpurunbook.folder import workspace
 
     run_dir = workspace.new_run(name, home=HOME, out=out)
     os.environ["GPURUNBOOK_RUN_DIR"] = str(run_dir)
@@ -70,7 +70,7 @@ def papermill_alone(name: str, values: dict[str, Any], out: Path) -> None:
 
 def ours(name: str, values: dict[str, Any], out: Path) -> Path:
     """`gpurunbook run`; gives the run folder."""
-    from gpurunbook.runbook import execute
+    from gpurunbook.headless import execute
 
     os.environ.pop("GPURUNBOOK_RUN_DIR", None)
     return execute.run(name, values, home=HOME, out=out).run_dir
@@ -78,7 +78,7 @@ def ours(name: str, values: dict[str, Any], out: Path) -> Path:
 
 def seal_again(run_dir: Path, out: Path) -> tuple[float, float]:
     """Wall and CPU seconds of the seal alone, on a copy of the run as it was before its seal."""
-    from gpurunbook.runbook.seal import seal
+    from gpurunbook.evidence.seal import seal
 
     copy = out / "copies" / run_dir.name
     shutil.copytree(run_dir, copy)
@@ -89,8 +89,9 @@ def seal_again(run_dir: Path, out: Path) -> tuple[float, float]:
 
 def headless(pairs: int, runbooks: list[str]) -> None:
     """Prints two lines per main scenario of a runbook: wall and CPU seconds."""
-    from gpurunbook.runbook import batch, execute, fixture, given
-    from gpurunbook.runbook.steps import declared
+    from gpurunbook.folder.steps import declared
+    from gpurunbook.headless import batch, execute, fixture
+    from gpurunbook.runbook import given
 
     execute.load()
     warnings.simplefilter("ignore")

@@ -18,7 +18,7 @@ from typing import Any
 from playwright.sync_api import Locator, Page, expect
 
 from gpurunbook.cli.run import make
-from gpurunbook.runbook.workspace import kernel_alive
+from gpurunbook.folder.workspace import kernel_alive
 
 CLI = (sys.executable, "-c", "import sys; from gpurunbook.cli import main; main(sys.argv[1:])")
 START_SECONDS = 90.0

@@ -19,10 +19,10 @@ import yaml
 from embedded_server import SMALL, Embedded, start, stop
 
 import gpurunbook as rb
+from gpurunbook.folder.steps import declared
 from gpurunbook.journal import Record, State, read, replay
 from gpurunbook.nodes.cordon import ANNOTATION, TAINT, toleration
 from gpurunbook.runbook.run import Run, open_run
-from gpurunbook.runbook.steps import declared
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/gpu-operator/leases"
 CORDON_STEPS = ("whose", "holders", "capacity", "daemonsets", "hands", "mark", "settled", "again")

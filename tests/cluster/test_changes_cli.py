@@ -22,9 +22,10 @@ from runs import Lab, finish, marks, owner
 
 from gpurunbook.cli import group
 from gpurunbook.errors import InputError, ParameterError
+from gpurunbook.folder import keep, workspace
 from gpurunbook.journal import read, replay
 from gpurunbook.nodes import cordon
-from gpurunbook.runbook import approval, keep, plans, workspace
+from gpurunbook.runbook import approval, plans
 from gpurunbook.runbook.site import Site
 
 NOTEBOOKS = Path(__file__).parents[2] / "runbooks"

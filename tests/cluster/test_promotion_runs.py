@@ -17,12 +17,13 @@ import pytest
 from click.testing import CliRunner
 
 from gpurunbook.cli.changes import approve
+from gpurunbook.evidence.seal import manifest_digest
+from gpurunbook.folder.steps import declared
+from gpurunbook.headless import execute, fixture, throwaway
+from gpurunbook.headless.execute import Outcome
 from gpurunbook.journal import digest
-from gpurunbook.runbook import approval, execute, fixture, given, throwaway
-from gpurunbook.runbook.execute import Outcome
-from gpurunbook.runbook.seal import manifest_digest
+from gpurunbook.runbook import approval, given
 from gpurunbook.runbook.site import load
-from gpurunbook.runbook.steps import declared
 from gpurunbook.supply.promotion import digest_of
 
 ROOT = Path(__file__).parents[2]

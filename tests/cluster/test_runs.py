@@ -24,12 +24,12 @@ from runs import Lab, closing, ended, finish, marks, owner, records, rest, step,
 import gpurunbook as rb
 from gpurunbook import errors
 from gpurunbook.declared.book import Permission
+from gpurunbook.folder.parameters import load
+from gpurunbook.folder.steps import declared
 from gpurunbook.journal import Journal, canonical, digest
 from gpurunbook.runbook import approval, authority, permissions, plans
-from gpurunbook.runbook.parameters import load
 from gpurunbook.runbook.run import Run
 from gpurunbook.runbook.site import Site
-from gpurunbook.runbook.steps import declared
 
 ROLES = Path(__file__).parents[2] / "runbooks" / "roles"
 SYSTEM = "/api/v1/namespaces/kube-system"

@@ -19,12 +19,13 @@ from conftest import eventually
 
 from gpurunbook.declared.book import Permission
 from gpurunbook.embedded.actors.client import Client
-from gpurunbook.runbook import given, parameters, permissions
-from gpurunbook.runbook.batch import in_home
-from gpurunbook.runbook.chain import Chain
-from gpurunbook.runbook.expectation import Deed, Scenario
+from gpurunbook.folder import parameters
+from gpurunbook.folder.steps import declared
+from gpurunbook.headless.batch import in_home
+from gpurunbook.headless.chain import Chain
+from gpurunbook.headless.expectation import Deed, Scenario
+from gpurunbook.runbook import given, permissions
 from gpurunbook.runbook.site import load
-from gpurunbook.runbook.steps import declared
 from gpurunbook.sources.cluster import Cluster
 from gpurunbook.sources.connection import Connection
 from gpurunbook.sources.connection import load as configuration

@@ -19,10 +19,12 @@ import pytest
 import yaml
 
 from gpurunbook.embedded.actors.client import Client
-from gpurunbook.runbook import execute, given, parameters, permissions
-from gpurunbook.runbook.seal import manifest_digest
+from gpurunbook.evidence.seal import manifest_digest
+from gpurunbook.folder import parameters
+from gpurunbook.folder.steps import declared
+from gpurunbook.headless import execute
+from gpurunbook.runbook import given, permissions
 from gpurunbook.runbook.site import Site
-from gpurunbook.runbook.steps import declared
 from gpurunbook.supply import admission
 from tests.conftest import started
 from tests.envtest.controlplane import ControlPlane

@@ -22,12 +22,13 @@ import yaml
 from test_engine_batch import command
 
 from gpurunbook.errors import InputError
+from gpurunbook.evidence import index
+from gpurunbook.evidence.verify import verify
+from gpurunbook.headless import chain, fixture, throwaway
+from gpurunbook.headless.chain import Chain, Link
+from gpurunbook.headless.expectation import Deed, scenarios
 from gpurunbook.journal import read
-from gpurunbook.runbook import chain, fixture, index, throwaway
-from gpurunbook.runbook.chain import Chain, Link
-from gpurunbook.runbook.expectation import Deed, scenarios
 from gpurunbook.runbook.site import Site, load
-from gpurunbook.runbook.verify import verify
 from gpurunbook.sources import embedded
 
 ROOT = Path(__file__).parents[2]

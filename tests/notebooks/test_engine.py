@@ -20,8 +20,8 @@ import tiny
 from papermill.exceptions import PapermillExecutionError
 
 from gpurunbook.errors import EvidenceError, InputError, ParameterError, Stopped
-from gpurunbook.runbook import drive
-from gpurunbook.runbook.verify import verify
+from gpurunbook.evidence.verify import verify
+from gpurunbook.headless import drive
 
 
 @pytest.fixture(autouse=True)
@@ -238,8 +238,8 @@ def test_a_bad_run_id_makes_nothing(lay) -> None:
 
 
 def test_another_runs_folder_as_working_directory_is_not_taken_for_this_run(lay, monkeypatch) -> None:
-    from gpurunbook.runbook import execute as headless
-    from gpurunbook.runbook import workspace
+    from gpurunbook.folder import workspace
+    from gpurunbook.headless import execute as headless
 
     home = lay("closes")
     other = workspace.new_run("provenance_audit", home=home, out=home / "outputs", run_id="other")

@@ -23,11 +23,12 @@ import tiny
 from test_engine_faults import SECONDS, wait_for
 
 from gpurunbook.cli import main
+from gpurunbook.evidence import index
+from gpurunbook.evidence.verify import verify
 from gpurunbook.findings import Verdict
+from gpurunbook.headless import batch
+from gpurunbook.headless.execute import Outcome
 from gpurunbook.journal import Journal, read
-from gpurunbook.runbook import batch, index
-from gpurunbook.runbook.execute import Outcome
-from gpurunbook.runbook.verify import verify
 
 CLUSTERS = Path(__file__).parents[2] / "parameters" / "clusters"
 PASS = "{verdict: pass, code: all-steps-passed, step: close, cluster: false}"

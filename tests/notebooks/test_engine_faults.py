@@ -21,10 +21,10 @@ from pathlib import Path
 import pytest
 import tiny
 
+from gpurunbook.evidence.seal import seal
+from gpurunbook.evidence.verify import verify
+from gpurunbook.folder import workspace
 from gpurunbook.journal import read
-from gpurunbook.runbook import workspace
-from gpurunbook.runbook.seal import seal
-from gpurunbook.runbook.verify import verify
 
 SECONDS = 60
 

@@ -16,7 +16,7 @@ import pytest
 import tiny
 from test_engine_faults import SECONDS, wait_for
 
-from gpurunbook.runbook.verify import verify
+from gpurunbook.evidence.verify import verify
 
 
 def snapshot(folder: Path) -> dict[str, tuple[bytes, int]]:
@@ -80,7 +80,7 @@ def test_a_run_whose_kernel_is_open_elsewhere_is_blocked(tmp_path: Path) -> None
     made = tiny.gpurunbook(home, "new", "provenance_audit", "--run-id", "one")
     made.communicate(timeout=SECONDS)
     run_dir = home / "outputs" / "one"
-    code = "from gpurunbook.runbook import keep; import pathlib, sys; keep.hold(pathlib.Path('lock')); input()"
+    code = "from gpurunbook.folder import keep; import pathlib, sys; keep.hold(pathlib.Path('lock')); input()"
     with subprocess.Popen([sys.executable, "-c", code], cwd=run_dir, stdin=subprocess.PIPE, text=True) as kernel:
         end = time.monotonic() + SECONDS
         while not (run_dir / "lock").is_file() or not (run_dir / "lock").read_bytes():

@@ -14,7 +14,7 @@ import nbformat
 import papermill
 import pytest
 
-INSTALL = "from gpurunbook.runbook.display import install_error_card\ninstall_error_card(get_ipython())"
+INSTALL = "from gpurunbook.shown.display import install_error_card\ninstall_error_card(get_ipython())"
 STOP = (
     "from gpurunbook.errors import Stopped\n"
     "raise Stopped('no <b>\\x1b[31m' + 'x' * 100_000, subject='pod a', remedy='pin it')"
@@ -95,7 +95,7 @@ def test_without_the_hook_papermill_calls_such_a_notebook_a_success(tmp_path):
 
 def test_a_scrap_and_views_of_a_kernel_are_read_from_the_saved_notebook(tmp_path):
     cell = (
-        "from gpurunbook.runbook.scraps import scrap\nfrom gpurunbook.runbook import display\n"
+        "from gpurunbook.shown.scraps import scrap\nfrom gpurunbook.shown import display\n"
         "from gpurunbook.plan import Figure, Judgement\n"
         "scrap('gpurunbook.close', {'verdict': 'pass', 'ratio': float('nan')})\n"
         "display.judged('T', Judgement((), views=(Figure('F', ['a', 'b'], {'n': [1, 2]}),)), {'status': 'pass'})\n"
@@ -109,7 +109,7 @@ def test_a_scrap_and_views_of_a_kernel_are_read_from_the_saved_notebook(tmp_path
     read = scrapbook.read_notebook(str(tmp_path / "out.ipynb"))
     assert dict(read.scraps["gpurunbook.close"].data) == {"ratio": None, "verdict": "pass"}
 
-    from gpurunbook.runbook.display import figure_from_bundle
+    from gpurunbook.shown.display import figure_from_bundle
 
     saved = json.loads((tmp_path / "out.ipynb").read_text())
     figures = [figure_from_bundle(o.get("data", {})) for o in saved["cells"][0]["outputs"]]

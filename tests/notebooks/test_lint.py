@@ -21,9 +21,9 @@ from click.testing import CliRunner
 from gpurunbook.cli.lint import lint as command
 from gpurunbook.declared.book import Runbook, Step, described
 from gpurunbook.errors import InputError, ParameterError
-from gpurunbook.runbook import lint as linter
-from gpurunbook.runbook.source import dump, read
-from gpurunbook.runbook.steps import names
+from gpurunbook.folder.source import dump, read
+from gpurunbook.folder.steps import names
+from gpurunbook.lint import lint as linter
 
 FILES = Path(__file__).parent / "lint"
 RUNBOOKS = Path(__file__).parents[2] / "runbooks"

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from gpurunbook.runbook import fixture
-from gpurunbook.runbook.batch import in_home
-from gpurunbook.runbook.chain import Chain
-from gpurunbook.runbook.expectation import Scenario
+from gpurunbook.headless import fixture
+from gpurunbook.headless.batch import in_home
+from gpurunbook.headless.chain import Chain
+from gpurunbook.headless.expectation import Scenario
 
 HOME = Path(__file__).parents[2]
 

@@ -19,10 +19,10 @@ from points import Request, requests
 from stage import NODE, Place, closing, eventually, kill
 
 from gpurunbook.errors import EvidenceError
+from gpurunbook.evidence.seal import seal
+from gpurunbook.evidence.verify import verify
 from gpurunbook.journal import Record, read
 from gpurunbook.nodes import leftovers
-from gpurunbook.runbook.seal import seal
-from gpurunbook.runbook.verify import verify
 from gpurunbook.sources.cluster import Cluster
 from gpurunbook.sources.connection import Connection, load
 

@@ -21,8 +21,8 @@ from typing import Any
 import cells
 
 from gpurunbook.embedded import __main__ as starter
-from gpurunbook.runbook import workspace
-from gpurunbook.runbook.steps import declared, defaults
+from gpurunbook.folder import workspace
+from gpurunbook.folder.steps import declared, defaults
 from tests.cluster import embedded_server
 
 ROOT = Path(__file__).parents[2]

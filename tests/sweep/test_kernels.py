@@ -21,8 +21,8 @@ from bench import RUN, Bench, Case, met
 from points import Request
 from stage import BOOK, SECONDS, Place, eventually, parameters
 
+from gpurunbook.evidence.verify import verify
 from gpurunbook.journal import read
-from gpurunbook.runbook.verify import verify
 
 pytestmark = pytest.mark.sweep
 

@@ -16,9 +16,9 @@ import world
 from bench import RUN, Bench, Case
 from stage import NODE, Place, closing, ended, eventually, let_go, stopped
 
+from gpurunbook.evidence.seal import seal
+from gpurunbook.evidence.verify import verify
 from gpurunbook.journal import read
-from gpurunbook.runbook.seal import seal
-from gpurunbook.runbook.verify import verify
 
 pytestmark = pytest.mark.sweep
 

@@ -15,9 +15,9 @@ from bench import GOALS, RUN, Bench
 from stage import FIXTURE, NODE, Place, closing
 
 from gpurunbook.embedded.actors.client import Client
+from gpurunbook.evidence.seal import seal
+from gpurunbook.evidence.verify import verify
 from gpurunbook.journal import read
-from gpurunbook.runbook.seal import seal
-from gpurunbook.runbook.verify import verify
 from tests.envtest.controlplane import ControlPlane
 from tests.envtest.seed import Seeder, users
 

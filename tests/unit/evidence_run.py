@@ -17,8 +17,8 @@ from typing import Any
 from gpurunbook.findings import Finding, Status
 from gpurunbook.journal import Journal, canonical, digest
 from gpurunbook.plan import Figure, Table
-from gpurunbook.runbook import cards, display
-from gpurunbook.runbook.scraps import CLOSING, MIME, payload
+from gpurunbook.shown import cards, display
+from gpurunbook.shown.scraps import CLOSING, MIME, payload
 
 RUNBOOK = "gpu_audit"
 RUN = "20260131t120000z-gpu_audit-1f2e"

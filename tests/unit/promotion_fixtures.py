@@ -20,11 +20,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from gpurunbook.evidence.seal import manifest_digest, seal
 from gpurunbook.findings import Finding, Status
 from gpurunbook.journal import Journal, canonical, digest
-from gpurunbook.runbook import cards
-from gpurunbook.runbook.scraps import CLOSING, MIME, payload
-from gpurunbook.runbook.seal import manifest_digest, seal
+from gpurunbook.shown import cards
+from gpurunbook.shown.scraps import CLOSING, MIME, payload
 from gpurunbook.supply.canary import FORMAT, RESULTS
 
 HERE = Path(__file__).parents[2] / "parameters" / "promotion"

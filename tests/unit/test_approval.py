@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 from gpurunbook.errors import InputError, NotApproved
+from gpurunbook.evidence import signing
 from gpurunbook.journal import canonical
-from gpurunbook.runbook import approval, signing
+from gpurunbook.runbook import approval
 from gpurunbook.runbook.site import Site
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)

@@ -23,8 +23,8 @@ from gpurunbook.errors import GateError, NotFound, OutOfOrder, RunbookError, Sto
 from gpurunbook.findings import Finding, Status, Verdict
 from gpurunbook.journal import State
 from gpurunbook.plan import Figure, Judgement, Table
-from gpurunbook.runbook import cards, display, mime
-from gpurunbook.runbook.hostile import escaped, harmless
+from gpurunbook.shown import cards, display, mime
+from gpurunbook.shown.hostile import escaped, harmless
 
 PLOTLY = "application/vnd.plotly.v1+json"
 

@@ -20,9 +20,10 @@ import click
 import pytest
 
 from gpurunbook import cli
+from gpurunbook.evidence import executed
 from gpurunbook.findings import EXIT, Status, Verdict
-from gpurunbook.runbook import cards, executed
-from gpurunbook.runbook.scraps import CLOSING
+from gpurunbook.shown import cards
+from gpurunbook.shown.scraps import CLOSING
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
@@ -187,7 +188,7 @@ def test_an_example_is_its_source_executed_to_the_end(runbook: str) -> None:
 
 def main(runbook: str) -> Any:
     """The verdict that the main scenario must come to."""
-    from gpurunbook.runbook.batch import in_home
+    from gpurunbook.headless.batch import in_home
 
     (found,) = [scenario.expected.verdict for scenario in in_home(ROOT, [runbook]) if scenario.main]
     return found

@@ -16,8 +16,8 @@ import pytest
 
 from gpurunbook.errors import InputError
 from gpurunbook.findings import Verdict
+from gpurunbook.headless.expectation import Approve, Expectation, Seen, differences, scenarios, seen
 from gpurunbook.journal import Journal
-from gpurunbook.runbook.expectation import Approve, Expectation, Seen, differences, scenarios, seen
 
 GOOD = "main: one\none: {verdict: pass, code: all-steps-passed, cluster: true}\n"
 

@@ -12,8 +12,8 @@ import yaml
 from papermill.iorw import NoDatesSafeLoader
 
 from gpurunbook.errors import InputError, ParameterError
+from gpurunbook.folder.steps import declared
 from gpurunbook.runbook import given
-from gpurunbook.runbook.steps import declared
 
 BOOK = declared("provenance_audit")
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from gpurunbook.errors import RunbookError, RunInUse
-from gpurunbook.runbook import keep
+from gpurunbook.folder import keep
 
 
 def names(folder: Path) -> list[str]:
@@ -38,7 +38,7 @@ def test_a_full_disk_leaves_the_old_content_and_no_part(tmp_path: Path) -> None:
     path = tmp_path / "a"
     keep.write(path, b"old")
     code = (
-        "import sys, resource, signal; from pathlib import Path; from gpurunbook.runbook import keep\n"
+        "import sys, resource, signal; from pathlib import Path; from gpurunbook.folder import keep\n"
         "from gpurunbook.errors import RunbookError\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
         "try: keep.kept(Path(sys.argv[1]), b'x' * 100_000)\n"
@@ -62,7 +62,7 @@ def test_a_process_that_is_killed_while_writing_leaves_the_old_content(tmp_path:
     path = tmp_path / "a"
     keep.write(path, b"old")
     code = (
-        "import sys, os, signal; from pathlib import Path; from gpurunbook.runbook import keep\n"
+        "import sys, os, signal; from pathlib import Path; from gpurunbook.folder import keep\n"
         "os.fsync = lambda _: os.kill(os.getpid(), signal.SIGKILL)\n"
         "keep.write(Path(sys.argv[1]), b'new')\n"
     )
@@ -74,7 +74,7 @@ def test_a_process_that_is_killed_while_writing_leaves_the_old_content(tmp_path:
 def other(path: Path) -> subprocess.Popen[str]:
     """Another process that holds the lock until its input ends."""
     code = (
-        "import sys, pathlib; from gpurunbook.runbook import keep; keep.hold(pathlib.Path(sys.argv[1])); "
+        "import sys, pathlib; from gpurunbook.folder import keep; keep.hold(pathlib.Path(sys.argv[1])); "
         "print('held', flush=True); sys.stdin.read()"
     )
     made = subprocess.Popen(
@@ -100,7 +100,7 @@ def test_a_lock_that_another_process_has_names_it_and_is_free_when_it_is_gone(tm
 def test_a_lock_on_a_full_disk_holds_without_a_name_in_it(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     code = (
-        "import sys, resource, signal; from pathlib import Path; from gpurunbook.runbook import keep\n"
+        "import sys, resource, signal; from pathlib import Path; from gpurunbook.folder import keep\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\n"
         "keep.hold(Path(sys.argv[1])); keep.hold(Path(sys.argv[1]))\n"
         "print('held', flush=True); sys.stdin.read()"

@@ -26,8 +26,8 @@ from gpurunbook.declared.book import Runbook, Step, described
 from gpurunbook.declared.common import Common
 from gpurunbook.findings import Finding, Status, Verdict
 from gpurunbook.journal import Journal, digest, read, replay
-from gpurunbook.runbook import scraps
 from gpurunbook.runbook.ledger import Ledger
+from gpurunbook.shown import scraps
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 

@@ -14,10 +14,10 @@ import yaml
 
 from gpurunbook.declared.book import Permission, Runbook
 from gpurunbook.errors import ParameterError
+from gpurunbook.folder.parameters import load
+from gpurunbook.folder.steps import declared, names
 from gpurunbook.runbook import permissions
-from gpurunbook.runbook.parameters import load
 from gpurunbook.runbook.site import Site
-from gpurunbook.runbook.steps import declared, names
 
 ROLES = Path(__file__).parents[2] / "runbooks" / "roles"
 

@@ -15,10 +15,10 @@ import pytest
 from evidence_run import RUN, passed
 
 from gpurunbook.errors import ParameterError
+from gpurunbook.evidence.seal import manifest_digest, seal
+from gpurunbook.folder import parameters
 from gpurunbook.plan import Approval, Approved, Bundle, Consumed, Now, Observed
-from gpurunbook.runbook import parameters
 from gpurunbook.runbook.observe import Observer
-from gpurunbook.runbook.seal import manifest_digest, seal
 from gpurunbook.sources.cluster import Cluster
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)

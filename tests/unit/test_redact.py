@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpurunbook.runbook.redact import Leak, redact, scan
+from gpurunbook.shown.redact import Leak, redact, scan
 
 
 def b64(text: str) -> str:

@@ -21,10 +21,10 @@ from evidence_run import RUNBOOK, Run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpurunbook.evidence.seal import seal
 from gpurunbook.findings import Finding, Status
-from gpurunbook.runbook.figures import PLOTLY
-from gpurunbook.runbook.sanitise import clean
-from gpurunbook.runbook.seal import seal
+from gpurunbook.shown.figures import PLOTLY
+from gpurunbook.shown.sanitise import clean
 
 PIXEL = base64.b64encode(b"\x89PNG\r\n\x1a\n" + b"\0" * 20).decode()
 

@@ -21,9 +21,9 @@ from gpurunbook import errors
 from gpurunbook.declared.book import Runbook, Step, described
 from gpurunbook.declared.common import Common
 from gpurunbook.findings import Finding, Status, Verdict
+from gpurunbook.folder import keep, workspace
 from gpurunbook.journal import Journal, read, replay
 from gpurunbook.plan import Change, Check, Document, Judgement, Now, Planned, Progress, Recorded, Seen, Wait
-from gpurunbook.runbook import keep, workspace
 from gpurunbook.runbook.run import Run, open_run, package_digest
 
 

@@ -11,13 +11,14 @@ from pathlib import Path
 import gpurunbook
 
 PACKAGE = Path(gpurunbook.__file__).parent
+ROOMS = ("headless", "lint", "runbook", "evidence", "folder", "shown", "sources")
 DOCS = PACKAGE.parent / "docs" / "codes.md"
 
 
 def given():
     found = set()
     single = [PACKAGE / "errors.py", PACKAGE / "journal.py", PACKAGE / "cli" / "changes.py"]
-    files = [*single, *(f for room in ("runbook", "sources") for f in (PACKAGE / room).glob("*.py"))]
+    files = [*single, *(f for room in ROOMS for f in (PACKAGE / room).glob("*.py"))]
     for path in files:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.keyword) and node.arg == "code":

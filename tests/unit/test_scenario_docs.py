@@ -15,9 +15,9 @@ import msgspec
 import pytest
 
 from gpurunbook.errors import InputError
+from gpurunbook.headless.batch import in_home
+from gpurunbook.headless.expectation import Approve, Deed, Expectation
 from gpurunbook.runbook import site
-from gpurunbook.runbook.batch import in_home
-from gpurunbook.runbook.expectation import Approve, Deed, Expectation
 
 HOME = Path(__file__).parents[2]
 DOCS = HOME / "docs"

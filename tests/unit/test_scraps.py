@@ -16,7 +16,7 @@ import pytest
 
 from gpurunbook.errors import InputError
 from gpurunbook.findings import Status
-from gpurunbook.runbook import scraps
+from gpurunbook.shown import scraps
 
 
 class Level(IntEnum):

@@ -25,12 +25,12 @@ from evidence_run import RUNBOOK, Run
 from test_signing import make_key
 
 from gpurunbook.errors import EvidenceError, InputError, JournalError, RunInUse
+from gpurunbook.evidence import seal as module
+from gpurunbook.evidence.seal import manifest_digest, seal
+from gpurunbook.evidence.verify import verify
 from gpurunbook.findings import Finding, Status
 from gpurunbook.journal import digest, read
-from gpurunbook.runbook import seal as module
-from gpurunbook.runbook.redact import scan
-from gpurunbook.runbook.seal import manifest_digest, seal
-from gpurunbook.runbook.verify import verify
+from gpurunbook.shown.redact import scan
 
 NGC = "nvapi-" + "aB3_-xYz" * 8
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gpurunbook.errors import DeadlineError, EvidenceError, InputError
-from gpurunbook.runbook.signing import APPROVAL, MANIFEST, sign, verify
+from gpurunbook.evidence.signing import APPROVAL, MANIFEST, sign, verify
 from gpurunbook.sources import tools
 
 DATA = b'{"change_id":"CHG-7"}\n'

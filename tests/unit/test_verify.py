@@ -22,9 +22,9 @@ from test_signing import make_key
 
 from gpurunbook.cli import evidence, main
 from gpurunbook.errors import InputError, RunbookError
+from gpurunbook.evidence.seal import manifest_digest, seal
+from gpurunbook.evidence.verify import Answer, verify
 from gpurunbook.journal import ZERO, canonical, digest
-from gpurunbook.runbook.seal import manifest_digest, seal
-from gpurunbook.runbook.verify import Answer, verify
 
 NOTEBOOK = f"{RUNBOOK}.ipynb"
 

@@ -19,7 +19,7 @@ from click.testing import CliRunner, Result
 from evidence_run import passed
 
 from gpurunbook.cli.vsa import vsa as command
-from gpurunbook.runbook.seal import manifest_digest, seal
+from gpurunbook.evidence.seal import manifest_digest, seal
 from gpurunbook.supply import vsa
 from tests.unit import promotion_fixtures as fixtures
 

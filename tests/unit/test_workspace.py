@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from gpurunbook.errors import InputError, ParameterError, RunInUse
-from gpurunbook.runbook import workspace
+from gpurunbook.folder import workspace
 
 NOW = datetime(2026, 1, 31, 12, 0, 5, tzinfo=UTC)
 BAD_IDS = ["..", ".", ".hidden", "a/b", "../x", "/etc", "a b", "a\n", "ä", "-x", "x" * 101, "a\\b", "a\x00", "%2e"]
@@ -43,7 +43,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def holder(path: Path) -> Iterator[None]:
     """Another process that holds the lock at `path`."""
     code = (
-        "import sys, pathlib; from gpurunbook.runbook import keep; keep.hold(pathlib.Path(sys.argv[1])); "
+        "import sys, pathlib; from gpurunbook.folder import keep; keep.hold(pathlib.Path(sys.argv[1])); "
         "print('held', flush=True); sys.stdin.read()"
     )
     with subprocess.Popen(
@@ -142,7 +142,7 @@ def test_a_driver_lock_may_be_taken_again_in_its_own_process_and_is_given_back_o
         with workspace.driver(run_dir):
             pass
         code = (
-            "import sys, pathlib; from gpurunbook.runbook import workspace\n"
+            "import sys, pathlib; from gpurunbook.folder import workspace\n"
             "with workspace.driver(pathlib.Path(sys.argv[1])): print('in')"
         )
         ask = [sys.executable, "-c", code, str(run_dir)]

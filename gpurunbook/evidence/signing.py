@@ -1,0 +1,88 @@
+"""Detached ssh signatures over bytes, made and checked by ssh-keygen.
+
+A signature is bound to a namespace, so that one made for an approval never counts for a manifest.
+Who may sign is an allowed_signers file (ssh-keygen(1), ALLOWED SIGNERS).
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from pathlib import Path
+
+from gpurunbook.errors import EvidenceError, InputError
+from gpurunbook.shown.hostile import harmless
+from gpurunbook.sources import tools
+
+MANIFEST = "gpurunbook-manifest"
+APPROVAL = "gpurunbook-approval"
+
+ARMOUR = b"-----BEGIN SSH SIGNATURE-----\n"
+LIMIT = 64 * 1024
+"""Bytes of a signature. Real ones are under 2 KB."""
+
+_WAIT = 60.0  # a passphrase, or a touch on a hardware key
+_CHECK = 20.0
+_NAMESPACE = re.compile(r"[a-z0-9@.-]{1,64}")
+
+
+def sign(data: bytes, key: Path, namespace: str) -> bytes:
+    """Writes nothing. An armoured signature over `data`.
+
+    key: a private key file, or a public one whose private half an agent holds. Raises InputError when the key
+    cannot sign.
+    """
+    _known(namespace)
+    if not key.is_file():
+        raise InputError("no such key file", subject=str(key), remedy="Give the private key, or the .pub of an agent.")
+    done = tools.run(["ssh-keygen", "-q", "-Y", "sign", "-f", str(key), "-n", namespace], input=data, timeout=_WAIT)
+    if done.returncode or not done.stdout.startswith(ARMOUR):
+        raise InputError(
+            f"ssh-keygen could not sign with it: {harmless(done.complaint)}",
+            subject=str(key),
+            remedy="The key must be mode 0600 and its passphrase known, or its .pub given and the key in an agent.",
+        )
+    return done.stdout
+
+
+def verify(data: bytes, signature: bytes, signers: Path, namespace: str, principal: str = "") -> str:
+    """Writes nothing. The principal of `signers` who signed exactly `data` in exactly this namespace.
+
+    principal: the only one that counts; empty: any that the file allows. Raises EvidenceError when nobody did
+    (`signature-untrusted`: the key is not in the file; `signature-wrong`: other bytes, another namespace, another
+    principal, or not valid at this time; `signature-malformed`), InputError when the file of signers cannot be read.
+    """
+    _known(namespace)
+    if not signers.is_file():
+        raise InputError("no such file of allowed signers", subject=str(signers))
+    if not signature.startswith(ARMOUR) or len(signature) > LIMIT:
+        raise EvidenceError("not an ssh signature", code="signature-malformed")
+    with tempfile.TemporaryDirectory(prefix="gpurunbook-") as folder:
+        file = Path(folder, "sig")
+        file.write_bytes(signature)
+        complaint = ""
+        for name in [principal] if principal else _principals(file, signers):
+            done = tools.run(
+                ["ssh-keygen", "-Y", "verify", "-f", str(signers), "-I", name, "-n", namespace, "-s", str(file)],
+                input=data,
+                timeout=_CHECK,
+            )
+            if done.returncode == 0:
+                return name
+            complaint = done.complaint
+    raise EvidenceError(f"the signature does not hold: {harmless(complaint)}", code="signature-wrong")
+
+
+def _principals(file: Path, signers: Path) -> list[str]:
+    done = tools.run(["ssh-keygen", "-Y", "find-principals", "-s", str(file), "-f", str(signers)], timeout=_CHECK)
+    names = [line for line in done.stdout.decode(errors="replace").splitlines() if line]
+    if done.returncode or not names:
+        raise EvidenceError(
+            f"the key that signed is not allowed by {signers}: {harmless(done.complaint)}", code="signature-untrusted"
+        )
+    return names
+
+
+def _known(namespace: str) -> None:
+    if not _NAMESPACE.fullmatch(namespace):
+        raise ValueError(f"not a namespace: {namespace!r}")

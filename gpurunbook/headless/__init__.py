@@ -1,0 +1,1 @@
+"""Runs without a person: the papermill engine, one run, and all scenarios."""

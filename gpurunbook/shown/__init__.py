@@ -1,0 +1,1 @@
+"""What a cell, a page and a terminal are shown: escaped, small, and without secrets."""
