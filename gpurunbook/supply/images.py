@@ -15,9 +15,11 @@ from gpurunbook.supply.strictyaml import List, Map, Node, Text
 from gpurunbook.supply.tree import Trail, dotted, word
 
 CONTAINERS = frozenset({"containers", "initContainers", "ephemeralContainers"})
-_KEYS = frozenset({"image", "repository", "tag", "imageTag", "newTag", "newName", "reference", "value"})
+_KEYS = frozenset({"image", "repository", "tag", "imageTag", "newTag", "newName", "reference", "value", "url"})
+_NAMED = re.compile(r"[a-z][A-Za-z0-9]*Image|imageNew")
+"""Keys that hold a reference in charts and custom resources."""
 
-NVIDIA_KINDS = frozenset({"ClusterPolicy", "NVIDIADriver", "NicClusterPolicy"})
+NVIDIA_KINDS = frozenset({"ClusterPolicy", "NVIDIADriver", "NicClusterPolicy", "GPUCluster", "GPUClusterConfig"})
 
 OPERANDS = frozenset(
     {
@@ -33,15 +35,22 @@ OPERANDS = frozenset(
         "gfd",
     }
     | {"migManager", "nodeStatusExporter", "gds", "gdrcopy", "vfioManager", "vgpuManager", "vgpuDeviceManager"}
-    | {"sandboxDevicePlugin", "kataSandboxDevicePlugin", "kataManager", "ccManager", "k8sDriverManager"}
+    | {"sandboxDevicePlugin", "kataSandboxDevicePlugin", "kataManager", "ccManager", "k8sDriverManager", "draDriver"}
 )
 """Operands of the GPU Operator: in its values and in ClusterPolicy, `version` under one of these is an image's tag."""
 
 _WORKLOADS = frozenset(
     {"Pod", "Deployment", "DaemonSet", "StatefulSet", "ReplicaSet", "ReplicationController", "Job", "CronJob"}
 )
-_ENVIRONMENT = re.compile(r"(?:[A-Z0-9_]*_)?IMAGE|RELATED_IMAGE_[A-Za-z0-9_]+")
+_ENVIRONMENT = re.compile(r"(?:[A-Z0-9_-]*[_-])?(?:IMAGE|IMG)|RELATED_IMAGE_[A-Za-z0-9_]+")
 _ARGUMENT = re.compile(r"--?[A-Za-z0-9-]*image=(\S+)")
+_MOVED = re.compile(
+    r"(?:--?[A-Za-z0-9._-]+=)?"
+    r"((?:[A-Za-z0-9._-]+(?::[0-9]{1,5})?/)+[a-z0-9._-]+:([A-Za-z0-9_][A-Za-z0-9._-]{0,127}))"
+)
+"""A reference with a path and a tag under any name: judged when its tag is one that is moved."""
+
+_DATA_VOLUME = "docker://"
 _NOT_MANIFESTS = frozenset({"data", "stringData", "binaryData", "labels", "annotations", "matchLabels", "properties"})
 _NOT_MANIFESTS |= {"rbd"}
 """Under these keys `image` is a word like any other; that of `rbd` is a block device of Ceph."""
@@ -64,6 +73,11 @@ _SOURCE_WORD = {
 }
 
 
+def concern(key: str) -> bool:
+    """Writes nothing. Whether a reference can stand under such a key, or beside it."""
+    return key in _KEYS or _NAMED.fullmatch(key) is not None
+
+
 class Images:
     """Judges one document. kind and name are those of its object, "" for values; values: it is Helm values."""
 
@@ -73,14 +87,12 @@ class Images:
         self._canary = "canary" in name.lower()
         self._values = values
 
-    def concern(self, node: Map, trail: Trail) -> bool:
-        """Writes nothing. Whether a reference can stand in this mapping itself. Quick: most have none."""
-        if not _KEYS.isdisjoint(node.items):
-            return True
+    def operand(self, trail: Trail) -> bool:
+        """Writes nothing. Whether a reference can stand in a mapping because of where it is."""
         if trail is None:
             return False
-        outer = trail[0]
-        return trail[1] in OPERANDS or trail[1] == "artifacts" or (outer is not None and outer[1] in CONTAINERS)
+        outer, key = trail
+        return key in OPERANDS or key == "artifacts" or (outer is not None and outer[1] in CONTAINERS)
 
     def judge(self, node: Map, trail: Trail) -> Iterator[Flaw]:
         """Writes nothing. What is against the references that stand in this mapping itself."""
@@ -91,7 +103,7 @@ class Images:
             return
         image = parts.get("image")
         if isinstance(image, Text):
-            yield from self._named(node, image, trail)
+            yield from self._named(node, Text("", False, image.line) if image.null else image, trail)
         elif isinstance(parts.get("repository"), Text) or "tag" in parts or "imageTag" in parts:
             yield from self._mapped(node, trail)
         elif key in OPERANDS and (self._values or self._kind in NVIDIA_KINDS):
@@ -102,14 +114,34 @@ class Images:
             yield from self._judge(parts["reference"], dotted(trail, "reference"))
         if "newTag" in parts or "newName" in parts:
             yield from self._kustomized(node, trail)
-        if "value" in parts and word(node, "value") and _ENVIRONMENT.fullmatch(word(node, "name")):
-            yield from self._judge(parts["value"], dotted(trail, f"value of {word(node, 'name')}"))
+        if "value" in parts and (text := word(node, "value")):
+            yield from self._valued(parts["value"], text, word(node, "name"), trail, word(node, "path"))
+        if (url := word(node, "url")).startswith(_DATA_VOLUME):
+            reference = Text(url.removeprefix(_DATA_VOLUME), False, parts["url"].line)
+            yield from self._judge(reference, dotted(trail, "url"))
+        for name, value in parts.items():
+            if isinstance(value, Text) and _NAMED.fullmatch(name) and not value.null and not _elsewhere(trail):
+                text = value.text
+                if ("/" in text or ":" in text) and "://" not in text and text[0] not in "/.":
+                    yield from self._judge(value, dotted(trail, name))
+
+    def _valued(self, value: Node, text: str, name: str, trail: Trail, path: str) -> Iterator[Flaw]:
+        """A value beside a name, in an environment say, or beside the path of a JSON patch."""
+        if _ENVIRONMENT.fullmatch(name):
+            yield from self._judge(value, dotted(trail, f"value of {name}"))
+        elif path.endswith("/image"):
+            yield from self._judge(value, dotted(trail, f"value of {path}"))
+        elif name and (moved := _moved(text)):
+            yield from self._judge(Text(moved, False, value.line), dotted(trail, f"value of {name}"))
 
     def arguments(self, node: List, trail: Trail) -> Iterator[Flaw]:
-        """Writes nothing. What is against `--…image=REFERENCE` in a list of arguments."""
+        """Writes nothing. What is against `--…image=REFERENCE` in a list of arguments, and any tag that is moved."""
         for n, item in enumerate(node.items):
-            if isinstance(item, Text) and "image=" in item.text and (found := _ARGUMENT.fullmatch(item.text)):
-                yield from self._judge(Text(found[1], False, item.line), f"{dotted(trail)}[{n}]")
+            if not isinstance(item, Text):
+                continue
+            found = _ARGUMENT.fullmatch(item.text) if "image=" in item.text else None
+            if reference := found[1] if found else _moved(item.text):
+                yield from self._judge(Text(reference, False, item.line), f"{dotted(trail)}[{n}]")
 
     def _container(self, node: Map, trail: Trail) -> Iterator[Flaw]:
         image = node.items.get("image")
@@ -126,11 +158,14 @@ class Images:
 
     def _named(self, node: Map, image: Text, trail: Trail) -> Iterator[Flaw]:
         """`image: text`, alone or as the middle of a triple."""
-        if _elsewhere(trail) or "://" in image.text:
+        if _elsewhere(trail) or "://" in image.text or self._kind == "ImageRepository":  # Flux's: it lists the tags
             return
         repository, version = word(node, "repository"), _first(node, "version", "tag", "imageTag")
         own = references.desired(image.text).word
         triple = "repository" in node.items or (version is not None and own in {"implicit-latest", "empty"})
+        off = self._kind in NVIDIA_KINDS and word(node, "enabled") == "false"
+        if off and not (version and version.text):
+            return  # the chart writes half a reference for what it does not deploy
         if not triple:
             if image.text:
                 version = self._plan() if own == "implicit-latest" else None
@@ -164,7 +199,8 @@ class Images:
         if _elsewhere(trail) or "://" in repository:
             return
         tag, digest = _first(node, "tag", "imageTag", "version"), word(node, "digest")
-        if not repository and not self._values and not str(trail[1] if trail else "").lower().endswith("image"):
+        holder = str(trail[1] if trail else "").lower()
+        if not (repository or self._values or "imageTag" in node.items or holder.endswith("image")):
             return  # a tag of something else
         if tag is not None and (flaw := not_final(tag, dotted(trail, "tag"))):
             yield flaw
@@ -216,6 +252,12 @@ class Images:
 
     def _is_cuda(self, seen: references.Desired) -> bool:
         return seen.reference is not None and re.fullmatch(r"cuda(?:-.*)?", seen.reference.name) is not None
+
+
+def _moved(text: str) -> str:
+    """The reference in a text of any name, when its tag is one that is moved; else ""."""
+    found = _MOVED.fullmatch(text) if "/" in text and ":" in text else None
+    return found[1] if found and references.floats(found[2]) else ""
 
 
 def _first(node: Node, *names: str) -> Text | None:

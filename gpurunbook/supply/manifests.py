@@ -1,8 +1,9 @@
 """Review of rendered manifests and of what they are rendered from: Helm values, Flux, Fleet, Argo, kustomize.
 
 Exact chart versions, every image reference, the CUDA canary pinned, auto-upgrade off, module type and scheduler tag
-written out, no secret value. Whatever cannot be read makes the whole answer an error: nothing is skipped in silence.
-Not seen: manifests that are packed into text (a Fleet Bundle's resources, a ConfigMap of an addon manager).
+written out, no secret value. What is packed into a text (a Fleet Bundle, an add-on's ConfigMap, a patch, what was last
+applied) is judged as if it stood in the open. Whatever cannot be read makes the whole answer an error: nothing is
+skipped in silence. Not seen: a chart that is not rendered, and manifests inside a script.
 Source: GPU supply-chain policy, Reference policy and promotion step 3.
 """
 
@@ -11,42 +12,26 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from dataclasses import field as member
 
 from gpurunbook.errors import InputError
-from gpurunbook.findings import Finding, Status
-from gpurunbook.supply import strictyaml
-from gpurunbook.supply.charts import Source, chart_name, judge_charts, referred
-from gpurunbook.supply.flaws import Flaw
+from gpurunbook.findings import Status
+from gpurunbook.supply import images, secrets, strictyaml
+from gpurunbook.supply.charts import judge_charts
+from gpurunbook.supply.found import CHECK as CHECK
+from gpurunbook.supply.found import SOURCE as SOURCE
+from gpurunbook.supply.found import Found, Notes, Place
 from gpurunbook.supply.images import Images
+from gpurunbook.supply.packed import DEPTH, SHORTEST, VALUES, Packed, concern, packed
+from gpurunbook.supply.releases import CARRYING, CONCERNED, Layer, Releases, files_of
 from gpurunbook.supply.secrets import Secrets
-from gpurunbook.supply.settings import Layers, chart_of_values, judge_layers, judge_policy
-from gpurunbook.supply.strictyaml import List, Map, Node, Text
-from gpurunbook.supply.tree import at, line, walk, word
+from gpurunbook.supply.settings import judge_policy
+from gpurunbook.supply.strictyaml import List, Map, Text
+from gpurunbook.supply.tree import Trail, at, walk, word
 
 LIMIT = 64 << 20
-"""Bytes of one file."""
+"""Bytes of one file, and of all that is unpacked in a review."""
 
-CHECK = "manifests"
-SOURCE = "GPU supply-chain policy, Reference policy; promotion step 3"
-
-_CARRIES_VALUES = frozenset({"HelmRelease", "HelmChart", "HelmChartConfig", "HelmChartProxy", "Application"})
-_CARRIES_VALUES |= {"ApplicationSet", "Bundle", "HelmOp", ""}
-_REMEMBERED = _CARRIES_VALUES | {"ConfigMap", "OCIRepository"}
-"""Kinds that are needed again at the end, with what other files say."""
-
-
-@dataclass(frozen=True)
-class Found:
-    """A finding at a line of a file; the subject is `namespace/kind/name`, or the file where there is no object."""
-
-    file: str
-    line: int
-    finding: Finding
-
-    def as_json(self) -> dict[str, str | int]:
-        """Writes nothing. The finding with its place."""
-        return {**self.finding.as_json(), "file": self.file, "line": self.line}
+_CRD = "CustomResourceDefinition"
 
 
 @dataclass(frozen=True)
@@ -64,44 +49,24 @@ class Reviewed:
         return "error" if Status.UNKNOWN in statuses else "fail" if Status.FAIL in statuses else "pass"
 
 
-@dataclass
-class _Release:
-    """A release whose settings are judged at the end, when all layers of its values are known."""
-
-    file: str
-    subject: str
-    chart: str
-    line: int
-    field: str
-    layers: list[Node] = member(default_factory=list)
-    files: list[str] = member(default_factory=list)
-    maps: list[tuple[str, str, str]] = member(default_factory=list)
-    overrides: list[Node] = member(default_factory=list)
-    whole: bool = True
-
-
 class Review:
     """Takes files one after another, keeps only findings and values, and answers at the end."""
 
     def __init__(self) -> None:
-        self._found: dict[Found, None] = {}
+        self._notes = Notes()
         self._files = 0
         self._documents = 0
-        self._releases: list[_Release] = []
-        self._values: dict[str, list[Map]] = {}
-        self._maps: dict[tuple[str, str, str], Node] = {}
-        self._sources: set[tuple[str, str, str]] = set()
-        self._referred: list[tuple[str, str, Source]] = []
+        self._releases = Releases(self._notes, self._values)
+        self._left = LIMIT
 
     def refuse(self, path: str, wrong: InputError) -> None:
         """Writes nothing. Notes a file that cannot be read; the answer is then an error."""
-        _, _, number = wrong.subject.partition("line ")
-        made = Finding(CHECK, path, Status.UNKNOWN, wrong.code, wrong.message, wrong.remedy, SOURCE)
-        self._found[Found(path, int(number) if number.isdecimal() else 1, made)] = None
+        self._notes.refuse(Place(path, path), wrong)
 
     def add(self, path: str, data: bytes) -> None:
         """Writes nothing. Judges every document of a file; at the first that cannot be read the file is refused."""
         self._files += 1
+        place = Place(path, path)
         try:
             for doc in strictyaml.documents(data, limit=LIMIT):
                 if isinstance(doc, Text):
@@ -110,204 +75,149 @@ class Review:
                     continue
                 self._documents += 1
                 for one, kind in _objects(doc):
-                    self._judge(path, one, kind)
+                    self._judge(place, one, kind)
         except InputError as wrong:
-            if b"{{" in data:
-                text = f"{wrong.message}; it looks like a template"
-                wrong = InputError(text, subject=wrong.subject, code=wrong.code, remedy="Render it, and review that.")
-            self.refuse(path, wrong)
+            self._notes.refuse(place, _template(data, wrong))
             return
         if not data.strip():  # a renderer that failed leaves such a file
             self.refuse(path, InputError("nothing in it", subject="line 1", code="empty"))
 
     def finish(self) -> Reviewed:
         """Writes nothing. Judges what needs several files, and answers."""
-        if not self._documents and not self._found:
+        if not self._documents and not self._notes.found:
             self.refuse("-", InputError("no document was given", code="empty"))
-        used: set[str] = set()
-        for release in self._releases:
-            self._settle(release, used)
-        for path, values in self._values.items():
-            for one in values if path not in used else ():
-                given = Layers(chart_of_values(one), [one], one.line, "")
-                self._note(path, path, judge_layers(given))
-        for path, subject, source in self._referred:
-            self._note(path, subject, self._source(source))
-        found = sorted(self._found, key=lambda one: (one.file, one.line, one.finding.code, one.finding.message))
+        self._releases.finish()
+        found = sorted(self._notes.found, key=lambda one: (one.file, one.line, one.finding.code, one.finding.message))
         return Reviewed(tuple(found), self._files, self._documents)
 
-    def _note(self, path: str, subject: str, flaws: Iterable[Flaw]) -> None:
-        for flaw in flaws:
-            message = f"{flaw.field}: {flaw.message}" if flaw.field else flaw.message
-            made = Finding(CHECK, subject, Status.FAIL, flaw.code, message, flaw.remedy, SOURCE)
-            self._found[Found(path, flaw.line, made)] = None
-
-    def _judge(self, path: str, doc: Map | List, kind: str) -> None:
-        name = posixpath.basename(path)
+    def _judge(self, place: Place, doc: Map | List, kind: str, outer: str = "") -> None:
+        """outer: the object that holds the document in a text."""
         if isinstance(doc, List):  # a list of patches, say
-            self._walk(path, path, Map({"items": doc}, doc.line), "", "", "")
+            self._walk(place, outer or place.file, Map({"items": doc}, doc.line), "", "", values=False)
             return
-        own = _name(doc)
-        subject = "/".join(part for part in (word(doc, "metadata", "namespace"), kind, own) if part)
-        subject = subject if kind else path
-        secrets = Secrets(doc, kind, name)
-        self._note(path, subject, secrets.whole())
-        if kind.startswith("ENC["):
-            return
-        self._note(path, subject, judge_charts(doc, name))
-        self._note(path, subject, judge_policy(doc))
-        self._walk(path, subject, doc, kind, name, own)
-        if not kind or kind in _REMEMBERED:
-            self._remember(path, subject, doc, kind)
+        own = word(doc, "metadata", "name") or word(doc, "metadata", "generateName")
+        subject = "/".join(part for part in (word(doc, "metadata", "namespace"), kind, own) if part) if kind else ""
+        place = place.of(subject)
+        subject = outer or subject or place.file
+        values = kind in CARRYING and (bool(kind) or not outer or place.name.endswith(VALUES))
+        self._notes.note(place, subject, Secrets(doc, kind, place.name).whole())
+        self._notes.note(place, subject, judge_charts(doc, place.name))
+        self._notes.note(place, subject, judge_policy(doc))
+        self._walk(place, subject, doc, kind, own, values=values)
+        if kind in CONCERNED and (kind or values):
+            self._releases.take(place, subject, doc, kind)
 
-    def _walk(self, path: str, subject: str, doc: Map, kind: str, name: str, own: str) -> None:
-        images = Images(doc, kind, own, values=kind in _CARRIES_VALUES)
-        secrets = Secrets(doc, kind, name)
-        judged = kind != "CustomResourceDefinition"  # a schema speaks of images, and holds none
+    def _walk(self, place: Place, subject: str, doc: Map, kind: str, own: str, *, values: bool) -> None:
+        note = self._notes.note
+        found, hidden = Images(doc, kind, own, values=values), Secrets(doc, kind, place.name)
+        schema = kind == _CRD  # it speaks of images, and holds none
+        always = _SECRET if hidden.encrypted else 0
+        named = _NAMED
         for node, trail in walk(doc, without=("sops", "status") if kind else ("sops",)):
+            marks = always
             if isinstance(node, List):
-                self._note(path, subject, secrets.items(node, trail))
-                continue
-            if judged and images.concern(node, trail):
-                self._note(path, subject, images.judge(node, trail))
-            if secrets.concern(node):
-                self._note(path, subject, secrets.judge(node, trail))
+                for item in node.items:
+                    if type(item) is Text and len(item.text) > 8:
+                        marks |= _ITEM | (_PACKED if len(item.text) >= SHORTEST and concern(item.text) else 0)
+                if marks & _ITEM:
+                    note(place, subject, hidden.items(node, trail))
+            else:
+                if trail == _BINARY:
+                    marks |= _PACKED
+                for key, value in node.items.items():
+                    marks |= named[key]
+                    if type(value) is Text and len(value.text) > 15:
+                        text = value.text
+                        if secrets.suspect(text):
+                            marks |= _SECRET
+                        if len(text) >= SHORTEST and concern(text):
+                            marks |= _PACKED
+                if not schema and (marks & _IMAGE or found.operand(trail)):
+                    note(place, subject, found.judge(node, trail))
+                if marks & _SECRET or (marks & _PAIR and secrets.concern(word(node, "name"))):
+                    note(place, subject, hidden.judge(node, trail))
+            if marks & _PACKED and not schema:
+                self._unpack(place, subject, node, trail, kind)
 
-    def _embedded(self, path: str, subject: str, value: Node | None) -> Map | None:
-        """Values that stand as text in an object; judged where they stand. None when they are still a template."""
-        if not isinstance(value, Text) or "{{" in value.text:
-            return None
-        shift = value.line
+    def _unpack(self, place: Place, subject: str, node: Map | List, trail: Trail, kind: str) -> None:
         try:
-            docs = [one for one in strictyaml.documents(value.text.encode(), limit=LIMIT) if isinstance(one, Map)]
+            for one in packed(node, trail, binary=kind == "ConfigMap" and trail == _BINARY, limit=self._left):
+                if not _is_values(one, trail, kind):
+                    self._texts(place, subject, one)
         except InputError as wrong:
-            message = f"values in the text at line {shift}: {wrong.message} ({wrong.subject} of the text)"
-            self.refuse(path, InputError(message, subject=f"line {shift}", code=wrong.code))
+            self._notes.refuse(place, wrong)
+
+    def _texts(self, place: Place, subject: str, one: Packed) -> None:
+        """The documents of a text, judged as if they stood in the open."""
+        path = posixpath.join(files_of(place, subject), one.name)
+        inner = place.inside(one.value, one.field, path, written=one.written)
+        try:
+            for doc in self._documents_of(inner, one.data):
+                for found, kind in _objects(doc):
+                    self._judge(inner, found, kind, outer=subject)
+        except InputError as wrong:
+            if one.sure:
+                self._notes.refuse(inner, _template(one.data, wrong))
+
+    def _values(self, place: Place, subject: str, value: Text | Map, field: str) -> Layer | None:
+        """Values of an object, as text or not; judged where they stand. None when they cannot be read."""
+        if isinstance(value, Map):
+            self._walk(place, subject, value, "", "", values=True)
+            return value, place
+        inner = place.inside(value, field, posixpath.join(files_of(place, subject), field))
+        data = value.text.encode()
+        try:
+            docs = [one for one in self._documents_of(inner, data) if isinstance(one, Map)]
+        except InputError as wrong:
+            self._notes.refuse(inner, _template(data, wrong))
             return None
         found = docs[0] if docs else Map({}, 1)
-        _shift(found, shift)
-        self._walk(path, subject, found, "", "", "")
-        return found
+        self._walk(inner, subject, found, "", "", values=True)
+        return found, inner
 
-    def _remember(self, path: str, subject: str, doc: Map, kind: str) -> None:
-        namespace, name = word(doc, "metadata", "namespace"), _name(doc)
-        self._sources.add((kind, namespace, name))
-        if source := referred(doc):
-            self._referred.append((path, subject, source))
-        if kind == "ConfigMap":
-            data = at(doc, "data")
-            for key, value in data.items.items() if isinstance(data, Map) else ():
-                if key.endswith(("values.yaml", "values.yml")) and (found := self._embedded(path, subject, value)):
-                    self._maps[(namespace, name, key)] = found
-        elif not kind and isinstance(at(doc, "helm"), Map):
-            self._fleet(path, subject, doc)
-        elif not kind and posixpath.basename(path) not in {"Chart.yaml", "kustomization.yaml"}:
-            self._values.setdefault(posixpath.normpath(path), []).append(doc)
-        elif kind in {"HelmRelease", "HelmChart", "HelmChartConfig", "HelmChartProxy", "Application", "ApplicationSet"}:
-            self._releases += self._release(path, subject, doc, kind)
-
-    def _release(self, path: str, subject: str, doc: Map, kind: str) -> Iterator[_Release]:
-        spec = at(doc, "spec")
-        made = _Release(path, subject, chart_name(doc), line(spec, doc.line), "spec.values")
-        inline = at(spec, "values")
-        if kind == "HelmRelease":
-            self._values_from(made, at(spec, "valuesFrom"), word(doc, "metadata", "namespace"))
-            made.layers = [inline] if inline is not None else []
-            if not made.chart and (source := at(spec, "chartRef")):
-                made.chart = word(source, "name")
-        elif kind in {"HelmChart", "HelmChartConfig"}:
-            self._text(made, at(spec, "valuesContent"), "spec.valuesContent")
-            if kind == "HelmChartConfig":  # laid over a chart that is installed elsewhere
-                made.chart, made.whole = made.chart or _name(doc), False
-            elif inline is not None:
-                made.layers.append(inline)
-        elif kind == "HelmChartProxy":
-            self._text(made, at(spec, "valuesTemplate"), "spec.valuesTemplate")
-        else:
-            yield from self._argo(path, subject, doc)
-            return
-        yield made
-
-    def _argo(self, path: str, subject: str, doc: Map) -> Iterator[_Release]:
-        for spec in (at(doc, "spec"), at(doc, "spec", "template", "spec")):
-            several = at(spec, "sources")
-            for source in [at(spec, "source"), *(several.items if isinstance(several, List) else [])]:
-                if source is None or not word(source, "chart"):
-                    continue
-                made = _Release(path, subject, word(source, "chart"), source.line, "source.helm")
-                self._text(made, at(source, "helm", "values"), "source.helm.values")
-                if (inline := at(source, "helm", "valuesObject")) is not None:
-                    made.layers.append(inline)
-                if at(source, "helm", "valueFiles") is not None or at(source, "helm", "parameters") is not None:
-                    made.whole = False
-                yield made
-
-    def _text(self, made: _Release, value: Node | None, where: str) -> None:
-        made.field = where
-        if value is None:
-            return
-        found = self._embedded(made.file, made.subject, value)
-        if found is None:
-            made.whole = False
-        else:
-            made.layers.append(found)
-
-    def _values_from(self, made: _Release, listed: Node | None, namespace: str) -> None:
-        for item in listed.items if isinstance(listed, List) else ():
-            if word(item, "kind") == "ConfigMap" and not word(item, "targetPath"):
-                made.maps.append((namespace, word(item, "name"), word(item, "valuesKey") or "values.yaml"))
-            else:
-                made.whole = False
-
-    def _fleet(self, path: str, subject: str, doc: Map) -> None:
-        helm = at(doc, "helm")
-        made = _Release(path, subject, chart_name(doc), line(helm, 1), "helm.values")
-        listed = at(helm, "valuesFiles")
-        folder = posixpath.dirname(path)
-        for item in listed.items if isinstance(listed, List) else ():
-            if isinstance(item, Text):
-                made.files.append(posixpath.normpath(posixpath.join(folder, item.text)))
-        made.whole = at(helm, "valuesFrom") is None
-        if (inline := at(helm, "values")) is not None:
-            made.layers = [inline]
-        targets = at(doc, "targetCustomizations")
-        for target in targets.items if isinstance(targets, List) else ():
-            if (values := at(target, "helm", "values")) is not None:
-                made.overrides.append(values)
-        self._releases.append(made)
-
-    def _settle(self, release: _Release, used: set[str]) -> None:
-        layers: list[Node] = []
-        whole = release.whole
-        for key in release.maps:
-            found = self._maps.get(key)
-            whole = whole and found is not None
-            layers += [found] if found is not None else []
-        for name in release.files:
-            used.add(name)
-            whole = whole and name in self._values
-            layers += self._values.get(name, [])
-        layers += release.layers
-        for extra in [None, *release.overrides]:
-            every = [*layers, extra] if extra is not None else layers
-            chart = release.chart
-            if chart not in {"gpu-operator", "hami"}:  # a mirror may call the chart something else
-                chart = next((name for one in every if (name := chart_of_values(one))), "")
-            given = Layers(chart, every, release.line, release.field, whole)
-            self._note(release.file, release.subject, judge_layers(given))
-
-    def _source(self, source: Source) -> Iterator[Flaw]:
-        names = {(source.kind, source.namespace, source.name), (source.kind, "", source.name)}
-        if source.kind == "ExternalArtifact" or not names & self._sources:
-            where = f"{source.namespace}/{source.kind}/{source.name}".strip("/")
-            message = f"the chart's version stands in {where}, which says none or was not given"
-            yield Flaw(
-                source.line, source.field, "chart-version-unknown", message, "Give the source to the review too."
-            )
+    def _documents_of(self, place: Place, data: bytes) -> Iterator[Map | List]:
+        if place.depth > DEPTH:
+            raise strictyaml.fault("too-large", 1, f"texts in texts, deeper than {DEPTH}")
+        self._left -= len(data)
+        if self._left < 0:
+            raise strictyaml.fault("too-large", 1, f"more than {LIMIT} bytes in texts")
+        for doc in strictyaml.documents(data, limit=LIMIT):
+            if not isinstance(doc, Text):
+                yield doc
 
 
-def _name(doc: Map) -> str:
-    return word(doc, "metadata", "name") or word(doc, "metadata", "generateName")
+class _Marks(dict[str, int]):
+    """What a key alone says, told once for each key."""
+
+    def __missing__(self, key: str) -> int:
+        if len(self) > 50_000:  # a hostile file has a new key in every line
+            self.clear()
+        marks = (_IMAGE if images.concern(key) else 0) | (_SECRET if secrets.concern(key) else 0)
+        marks |= _PACKED if key in {"content", "contents"} else _PAIR if key == "value" else 0
+        self[key] = marks
+        return marks
+
+
+_IMAGE, _SECRET, _PACKED, _PAIR, _ITEM = 1, 2, 4, 8, 16
+_BINARY: Trail = (None, "binaryData")
+_NAMED = _Marks()
+
+
+def _is_values(one: Packed, trail: Trail, kind: str) -> bool:
+    """Whether a text is Helm values of an object, which the release reads."""
+    key = one.field.rpartition(".")[2]
+    if kind == "ConfigMap":
+        return one.field.startswith("data.") and one.field.endswith(VALUES)
+    if kind not in CARRYING:
+        return False
+    return key in {"valuesContent", "valuesTemplate"} or (key == "values" and trail is not None and trail[1] == "helm")
+
+
+def _template(data: bytes, wrong: InputError) -> InputError:
+    if b"{{" not in data:
+        return wrong
+    text = f"{wrong.message}; it looks like a template"
+    return InputError(text, subject=wrong.subject, code=wrong.code, remedy="Render it, and review that.")
 
 
 def _objects(doc: Map | List, kind: str = "") -> Iterator[tuple[Map | List, str]]:
@@ -325,16 +235,6 @@ def _objects(doc: Map | List, kind: str = "") -> Iterator[tuple[Map | List, str]
                 raise strictyaml.fault("type", item.line, f"an item of a {kind} that is no object")
     else:
         yield doc, kind
-
-
-def _shift(root: Map, by: int) -> None:
-    """Moves the lines of values that stand in a text to where they stand in the file."""
-    for node, _ in walk(root):
-        node.line += by
-        pairs = node.items.items() if isinstance(node, Map) else enumerate(node.items)
-        moved = [(k, Text(v.text, v.plain, v.line + by)) for k, v in pairs if isinstance(v, Text)]
-        for key, text in moved:
-            node.items[key] = text  # type: ignore[index]
 
 
 def review(files: Iterable[tuple[str, bytes]]) -> Reviewed:

@@ -7,7 +7,7 @@ that has it counts.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gpurunbook.supply.flaws import Flaw, not_final
 from gpurunbook.supply.strictyaml import Map, Node, Text
@@ -24,20 +24,33 @@ _DRIVER_KEYS = frozenset({"upgradePolicy", "kernelModuleType", "usePrecompiled",
 
 @dataclass(frozen=True)
 class Layers:
-    """The values of one release, first to last. line: where to point when none has a setting.
+    """The values of one release, first to last. line: where to point when none has a setting; own: the layer of it.
 
     whole: every layer is here; else something may stand elsewhere (a values file or a ConfigMap that was not given).
     """
 
     chart: str
-    layers: Sequence[Node]
+    layers: Sequence[Node | None]
     line: int
     field: str
     whole: bool = True
+    own: int = -1
 
-    def find(self, *path: str) -> Node | None:
-        """Writes nothing. What the last layer that has it says."""
-        return next((found for layer in reversed(self.layers) if (found := at(layer, *path)) is not None), None)
+    def find(self, *path: str) -> tuple[Node | None, int]:
+        """Writes nothing. What the last layer that has it says, and which that is; (None, -1) without one.
+
+        A layer that has something else than a mapping on the way, such as null, takes away what stands before it.
+        """
+        for n in reversed(range(len(self.layers))):
+            found = self.layers[n]
+            for key in path:
+                if type(found) is Map:
+                    found = found.items.get(key)
+                else:
+                    found = None if found is None else Text("", True, found.line)
+            if found is not None:
+                return found, n
+        return None, -1
 
 
 def chart_of_values(values: Node | None) -> str:
@@ -66,10 +79,11 @@ def judge_layers(given: Layers) -> Iterator[Flaw]:
         yield from _scheduler(given)
     else:
         for chart in (OPERATOR, HAMI):  # an umbrella chart hands values down under the name of the chart
-            inner = [layer.items[chart] for layer in given.layers if isinstance(layer, Map) and chart in layer.items]
-            if inner:
+            inner = [at(layer, chart) for layer in given.layers]
+            first = next((n for n, layer in enumerate(inner) if layer is not None), None)
+            if first is not None:
                 field = f"{given.field}.{chart}".strip(".")
-                yield from judge_layers(Layers(chart, inner, inner[0].line, field, given.whole))
+                yield from judge_layers(Layers(chart, inner, line(inner[first], 1), field, given.whole, first))
 
 
 def judge_policy(doc: Map) -> Iterator[Flaw]:
@@ -79,14 +93,14 @@ def judge_policy(doc: Map) -> Iterator[Flaw]:
         return
     given = Layers(OPERATOR, [spec] if spec else [], line(spec, doc.line), "spec")
     if kind == "ClusterPolicy":
-        driver = given.find("driver")
-        yield from _auto_upgrade(at(driver, "upgradePolicy", "autoUpgrade"), given, "driver.upgradePolicy")
+        driver = at(spec, "driver")
+        yield from _auto_upgrade(given.find("driver", "upgradePolicy", "autoUpgrade"), given, "driver.upgradePolicy")
         if word(driver, "useNvidiaDriverCRD") != "true" and word(driver, "enabled") != "false":
-            yield from _module_type(at(driver, "kernelModuleType"), given, "driver")
+            yield from _module_type(given.find("driver", "kernelModuleType"), given, "driver")
     elif kind == "NVIDIADriver":
         if at(spec, "upgradePolicy", "autoUpgrade") is not None:
-            yield from _auto_upgrade(at(spec, "upgradePolicy", "autoUpgrade"), given, "upgradePolicy")
-        yield from _module_type(at(spec, "kernelModuleType"), given, "")
+            yield from _auto_upgrade(given.find("upgradePolicy", "autoUpgrade"), given, "upgradePolicy")
+        yield from _module_type(given.find("kernelModuleType"), given, "")
 
 
 def _name(given: Layers, *parts: str) -> str:
@@ -95,26 +109,33 @@ def _name(given: Layers, *parts: str) -> str:
 
 def _unset(given: Layers, field: str, code: str, message: str, remedy: str) -> Flaw:
     if given.whole:
-        return Flaw(given.line, field, code, message, remedy)
+        return Flaw(given.line, field, code, message, remedy, given.own)
     message = f"{message}; it may stand in values that were not given"
-    return Flaw(given.line, field, "values-elsewhere", message, "Give those values too, or review what is rendered.")
+    remedy = "Give those values too, or review what is rendered."
+    return Flaw(given.line, field, "values-elsewhere", message, remedy, given.own)
 
 
-def _auto_upgrade(value: Node | None, given: Layers, path: str) -> Iterator[Flaw]:
+def _in(layer: int, flaw: Flaw) -> Flaw:
+    return replace(flaw, layer=layer)
+
+
+def _auto_upgrade(found: tuple[Node | None, int], given: Layers, path: str) -> Iterator[Flaw]:
+    value, layer = found
     field = _name(given, path, "autoUpgrade")
     remedy = "Write autoUpgrade: false; drivers are promoted with the tuple."
     if value is None or (isinstance(value, Text) and value.null):
         message = "autoUpgrade is not set, and its default is true"
         yield _unset(given, field, "auto-upgrade-unset", message, remedy)
     elif not isinstance(value, Text) or (value.plain and value.text in {"true", "True", "TRUE"}):
-        yield Flaw(value.line, field, "auto-upgrade-on", "autoUpgrade is on", remedy)
+        yield Flaw(value.line, field, "auto-upgrade-on", "autoUpgrade is on", remedy, layer)
     elif not (value.plain and value.text in {"false", "False", "FALSE"}):
         flaw = not_final(Text(value.text, False, value.line), field)
         message = f"autoUpgrade is {value.text!r}, which is not plain false to every reader"
-        yield flaw or Flaw(value.line, field, "yaml-trap", message, remedy)
+        yield _in(layer, flaw or Flaw(value.line, field, "yaml-trap", message, remedy))
 
 
-def _module_type(value: Node | None, given: Layers, path: str) -> Iterator[Flaw]:
+def _module_type(found: tuple[Node | None, int], given: Layers, path: str) -> Iterator[Flaw]:
+    value, layer = found
     field = _name(given, path, "kernelModuleType")
     remedy = "Write open or proprietary, as the tuple has it."
     text = value.text if isinstance(value, Text) and not value.null else ""
@@ -122,20 +143,21 @@ def _module_type(value: Node | None, given: Layers, path: str) -> Iterator[Flaw]
         message = "kernelModuleType is not set: the operator decides by GPU and branch"
         yield _unset(given, field, "kernel-module-type-unset", message, remedy)
     elif isinstance(value, Text) and (flaw := not_final(value, field)):
-        yield flaw
+        yield _in(layer, flaw)
     elif text not in {"open", "proprietary"}:
         message = f"kernelModuleType is {text!r}, wanted open or proprietary"
-        yield Flaw(line(value, given.line), field, "kernel-module-type-auto", message, remedy)
+        yield Flaw(line(value, given.line), field, "kernel-module-type-auto", message, remedy, layer)
 
 
 def _scheduler(given: Layers) -> Iterator[Flaw]:
     path = ("scheduler", "kubeScheduler", "image", "tag")
     field = _name(given, *path)
     remedy = "Write scheduler.kubeScheduler.image.tag; an empty one follows the cluster's version by itself."
-    value = given.find(*path)
-    old = given.find("scheduler", "kubeScheduler", "imageTag")
+    value, _ = given.find(*path)
+    old, layer = given.find("scheduler", "kubeScheduler", "imageTag")
     if isinstance(old, Text) and old.text:
         message = "kubeScheduler.imageTag is ignored since chart 2.9; the tag stands in kubeScheduler.image.tag"
-        yield Flaw(old.line, _name(given, "scheduler.kubeScheduler.imageTag"), "scheduler-tag-ignored", message, remedy)
+        ignored = _name(given, "scheduler.kubeScheduler.imageTag")
+        yield Flaw(old.line, ignored, "scheduler-tag-ignored", message, remedy, layer)
     if value is None or (isinstance(value, Text) and (value.null or not value.text.strip())):
         yield _unset(given, field, "scheduler-tag-unset", "the tag of HAMi's kube-scheduler is not set", remedy)

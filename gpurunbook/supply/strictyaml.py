@@ -52,11 +52,15 @@ EXTRA = 200_000
 
 
 class Text(msgspec.Struct, frozen=True, gc=False):
-    """A scalar. plain: written without quotes and not as a block; line: of the key before it, or its own."""
+    """A scalar. plain: written without quotes and not as a block; line: of the key before it, or its own.
+
+    block: written after a `|`, so that its lines are those below `line`.
+    """
 
     text: str
     plain: bool
     line: int
+    block: bool = False
 
     @property
     def null(self) -> bool:
@@ -239,7 +243,8 @@ class _Reader:
             count += 1
             opens = False
             if kind is ScalarEvent:
-                node = Text(event.value, not event.style, line)
+                style = event.style
+                node = Text(event.value, not style, line, style == "|")
                 if event.anchor is not None or event.tag is not None:
                     self._refuse_marks(event, own)
                     anchors[event.anchor or ""] = (node, 1)

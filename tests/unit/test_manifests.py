@@ -107,6 +107,18 @@ def test_a_container_without_an_image_is_none_in_a_workload_and_may_be_a_patch_e
         "kind: ClusterPolicy\nspec: {toolkit: {version: latest}}",
         "kataManager: {config: {runtimeClasses: [{artifacts: {url: 'r.example/kata:latest', pullSecret: ''}}]}}",
         "image: a\ntag: latest",
+        "kind: ClusterPolicy\nspec: {vgpuManager: {enabled: false, image: vgpu-manager, version: latest}}",
+        "kind: GPUCluster\nspec: {draDriver: {version: latest}}",
+        "kind: KubeVirt\nspec: {imageTag: latest}",
+        "kind: DataVolume\nspec: {source: {registry: {url: 'docker://r.example/a/b:latest'}}}",
+        "kind: Thing\nspec: {helperImage: 'busybox:latest'}",
+        "kind: Deployment\nspec: {containers: [{image: a:1, args: ['--reloader=r.example/p/r:latest']}]}",
+        environment("HELPER", "r.example/busybox:latest"),
+        environment("HELPER_IMG", "r.example/busybox:latest"),
+        "- {op: replace, path: /spec/containers/0/image, value: 'r.example/a:latest'}",
+        "kind: Application\nspec: {source: {chart: x, targetRevision: 1.2.3, helm: {parameters: "
+        "[{name: toolkit.version, value: latest}]}}}",
+        "kind: HelmChart\nspec: {chart: x, version: 1.2.3, set: {toolkit.version: latest}}",
     ],
 )
 def test_latest_is_found_wherever_a_reference_stands(text: str) -> None:
@@ -135,6 +147,9 @@ def test_latest_is_found_wherever_a_reference_stands(text: str) -> None:
         "kind: Pod\nspec: {volumes: [{name: m, image: {reference: 'a:1'}}]}",
         environment("X_IMAGE", "''"),
         environment("X_IMAGE_PULL_POLICY", "Always"),
+        environment("REGISTRY", "r.example:5000/a"),
+        "kind: ImageRepository\nspec: {image: r.example/a/b}",
+        "kind: Thing\nspec: {image: ~, backgroundImage: a.png, diskImage: /var/lib/a.img}",
     ],
 )
 def test_what_is_no_reference_or_a_good_one_passes(text: str) -> None:
@@ -158,6 +173,9 @@ def test_what_is_no_reference_or_a_good_one_passes(text: str) -> None:
         (f"dcgmExporter: {{version: '{DIGEST}'}}", []),
         ("kind: Thing\nspec: {image: {repository: n/d, digest: sha256:short}}", ["bad-digest"]),
         ("kind: Plan\nspec: {channel: stable, upgrade: {image: rancher/rke2-upgrade}}", ["implicit-latest"]),
+        ("kind: GPUCluster\nspec: {draDriver: {enabled: false, image: dra-driver}}", []),
+        ("kind: GPUCluster\nspec: {draDriver: {enabled: true, image: dra-driver}}", ["implicit-latest"]),
+        ("kind: GPUCluster\nspec: {draDriver: {image: dra-driver}}", ["implicit-latest"]),
     ],
 )  # fmt: skip
 def test_a_reference_in_parts_is_judged_as_it_will_be_joined(text: str, codes: list[str]) -> None:
@@ -399,6 +417,28 @@ def test_a_release_without_any_values_has_nothing_written_out() -> None:
     assert said(text) == UNSET
 
 
+SET_ON = "[{name: driver.upgradePolicy.autoUpgrade, value: 'VALUE'}, {name: driver.kernelModuleType, value: open}]"
+
+
+def test_what_is_set_one_by_one_counts_over_the_values() -> None:
+    text = CARRIERS["Argo valuesObject"]("gpu-operator", OPERATOR).rstrip() + f"\n    parameters: {SET_ON}\n"
+    assert said(text.replace("VALUE", "false")) == []
+    assert said(text.replace("VALUE", "true")) == ["auto-upgrade-on"]
+    single = "  set: {driver.upgradePolicy.autoUpgrade: 'VALUE'}\n"
+    text = CARRIERS["RKE2 HelmChart"]("gpu-operator", OPERATOR) + single
+    assert said(text.replace("VALUE", "false")) == []
+    assert said(text.replace("VALUE", "true")) == ["auto-upgrade-on"]
+    assert said(text.replace("'VALUE'", "~")) == ["auto-upgrade-unset"]
+
+
+def test_a_later_layer_of_null_takes_away_what_was_set() -> None:
+    target = "targetCustomizations: [{name: a, helm: {values: {driver: ~}}}]\n"
+    assert together(g__fleet_yaml=FLEET % "" + target, g__values_yaml=OPERATOR) == [
+        ("g/fleet.yaml", "auto-upgrade-unset"),
+        ("g/fleet.yaml", "kernel-module-type-unset"),
+    ]
+
+
 def together(**files: str) -> list[tuple[str, str]]:
     reviewed = review([(path.replace("__", "/").replace("_", "."), text.encode()) for path, text in files.items()])
     return [(found.file, found.finding.code) for found in reviewed.found]
@@ -437,9 +477,9 @@ def test_values_from_a_configmap_count_when_it_is_given() -> None:
     assert "explicit-latest" in said(VALUES_MAP + "    gfd: {repository: r, image: i, version: latest}\n")
 
 
-def test_a_template_in_values_leaves_the_settings_open() -> None:
+def test_a_template_in_values_is_told_and_leaves_the_settings_open() -> None:
     text = CARRIERS["HelmChartProxy"]("gpu-operator", "driver: {{ .x }}\n")
-    assert said(text) == ["values-elsewhere", "values-elsewhere"]
+    assert said(text) == ["values-elsewhere", "values-elsewhere", "unknown-field"]
 
 
 def test_lines_in_embedded_values_are_those_of_the_file() -> None:
@@ -587,7 +627,7 @@ def test_a_file_of_comments_among_others_is_passed_over() -> None:
 def test_values_that_do_not_parse_inside_an_object_make_the_answer_an_error() -> None:
     text = "kind: HelmChart\nspec:\n  chart: x\n  version: v1.2.3\n  valuesContent: |\n    a: [\n"
     (found,) = review([("a.yaml", text.encode())]).found
-    assert (found.finding.code, found.finding.status, found.line) == ("syntax", "unknown", 5)
+    assert (found.finding.code, found.finding.status, found.line) == ("syntax", "unknown", 7)
 
 
 def test_a_finding_names_file_line_object_field_and_what_to_do() -> None:
@@ -748,7 +788,8 @@ def test_every_code_is_documented() -> None:
     source = "".join((ROOT / f"gpurunbook/supply/{name}.py").read_text() for name in MODULES)
     written = {word for word in quoted.findall(source) if "-" in word} - {"gpu-operator", "node-feature-discovery"}
     assert written <= documented
-    assert documented <= set(quoted.findall(Path(__file__).read_text())), "a documented code that no test provokes"
+    tests = "".join(Path(__file__).with_name(f"test_{name}.py").read_text() for name in ("manifests", "packed", "sops"))
+    assert documented <= set(quoted.findall(tests)), "a documented code that no test provokes"
 
 
-MODULES = ("charts", "flaws", "images", "manifests", "secrets", "settings")
+MODULES = ("charts", "flaws", "images", "manifests", "packed", "releases", "secrets", "settings", "sops")

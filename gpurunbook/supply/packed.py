@@ -1,0 +1,164 @@
+"""Texts that hold manifests: Fleet's bundles, add-ons in ConfigMaps, files for a node, patches, what was last applied.
+
+A text is taken for manifests when it begins as YAML or JSON does and has keys that only manifests have. Scripts and
+configuration files have no such beginning or no such keys.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import posixpath
+import re
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from gpurunbook.supply.strictyaml import List, Map, Text, fault
+from gpurunbook.supply.tree import Trail, dotted, word
+
+DEPTH = 8
+"""Texts in texts that are followed; deeper ones are refused."""
+
+SHORTEST = 24
+"""Characters below which no text is a manifest."""
+
+VALUES = ("values.yaml", "values.yml")
+_FILES = (*VALUES, "fleet.yaml", "Chart.yaml", "kustomization.yaml")
+"""Files that are read by their name, whatever stands in them."""
+
+# The openings of "apiVersion", "kind", "---", "{" and of gzip, in base64.
+_ENCODED = ("YXBpVmVyc2lvb", "a2luZDo", "LS0tC", "eyJ", "eyAi", "ewog", "H4sI", "ZGF0YTo", "bWV0YWRhdGE")
+_BASE64 = re.compile(r"[A-Za-z0-9+/]+={0,2}")
+
+_BEGINS = re.compile(
+    r"""(?:[ \t]*(?:\#[^\n]*)?\r?\n|---[^\n]*\n|%[^\n]*\n|\ufeff)*[ \t]*(?:-[ \t]+)*
+        (?:["']?[A-Za-z0-9_./$-]+["']?[ \t]*:(?:[ \t\r\n]|\Z)|[{\[])""",
+    re.VERBOSE,
+)
+
+
+def _key(words: str) -> re.Pattern[str]:
+    # Bounded: a text of blanks alone must not cost its square.
+    before = r"(?:^[ \t]{0,400}|[{,]\s{0,400})(?:-[ \t]{1,8}){0,4}"
+    return re.compile(rf"""{before}["']?(?:{words})["']?[ \t]{{0,8}}:""", re.MULTILINE)
+
+
+_KEYS = (
+    (_key("apiVersion"), _key("kind")),
+    (_key("containers|initContainers|ephemeralContainers"), _key("image")),
+    (_key("op"), _key("path")),  # a JSON patch
+)
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A text that holds documents. field: where it stands; name: of the file that it is, or its key; data: unpacked.
+
+    sure: it looks like manifests; when it cannot be read, that must be told.
+    """
+
+    field: str
+    value: Text
+    name: str
+    data: bytes
+    written: bool
+    sure: bool
+
+
+def concern(text: str) -> bool:
+    """Writes nothing. Whether a text may hold manifests. Quick: most do not."""
+    return (
+        ("kind" in text and "apiVersion" in text)
+        or ("image" in text and "ontainers" in text)
+        or ("op" in text and "path" in text and "/image" in text)
+        or text.startswith(_ENCODED)
+    )
+
+
+def looks(text: str) -> bool:
+    """Writes nothing. Whether a text is meant as manifests, readable or not."""
+    return _BEGINS.match(text) is not None and any(all(key.search(text) for key in keys) for keys in _KEYS)
+
+
+def packed(node: Map | List, trail: Trail, *, binary: bool, limit: int) -> Iterator[Packed]:
+    """Writes nothing. The texts of this mapping or list that hold documents, unpacked to at most `limit` bytes.
+
+    binary: everything in it is base64. Raises InputError when one is larger, or is not what its encoding says.
+    """
+    if isinstance(node, List):
+        for n, item in enumerate(node.items):
+            if isinstance(item, Text) and (found := _guessed(item, f"{dotted(trail)}[{n}]", "", limit)):
+                yield found
+        return
+    encoding = word(node, "encoding").lower()
+    for key, value in node.items.items():
+        if not isinstance(value, Text) or not value.text:
+            continue
+        field, name = dotted(trail, key), key
+        if key in {"content", "contents"}:
+            name = posixpath.basename(word(node, "name") or word(node, "path")) or key
+        if binary or (name != key and ("base64" in encoding or "gz" in encoding)):
+            found = _declared(value, field, name, encoding or "base64", limit)
+        elif name != key and name.endswith(_FILES):
+            found = Packed(field, value, name, value.text.encode(), True, True)
+        else:
+            found = _guessed(value, field, name, limit)
+        if found:
+            yield found
+
+
+def _guessed(value: Text, field: str, name: str, limit: int) -> Packed | None:
+    if len(value.text) < SHORTEST or not concern(value.text):
+        return None
+    if looks(value.text):
+        return Packed(field, value, name, value.text.encode(), True, True)
+    if not value.text.startswith(_ENCODED) or (data := _decoded(value.text)) is None:
+        return None
+    return _unpacked(value, field, name, data, limit)
+
+
+def _declared(value: Text, field: str, name: str, encoding: str, limit: int) -> Packed | None:
+    """What Fleet (base64, base64+gz) and kubeadm (base64, gzip, gzip+base64) write beside a file's content."""
+    if "base64" not in encoding:
+        raise fault("encoding", value.line, f"{field}: cannot be unpacked; its encoding is {encoding[:40]!r}")
+    data = _decoded(value.text)
+    if data is None:
+        raise fault("encoding", value.line, f"{field}: is not {encoding[:40]}")
+    return _unpacked(value, field, name, data, limit, files=True)
+
+
+def _unpacked(value: Text, field: str, name: str, data: bytes, limit: int, *, files: bool = False) -> Packed | None:
+    if data[:2] == b"\x1f\x8b":
+        data = _inflated(data, value, field, limit)
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return None  # a program, a certificate, an archive
+    named = files and name.endswith(_FILES)
+    sure = named or looks(text)
+    return Packed(field, value, name, data, False, sure) if sure or _BEGINS.match(text) else None
+
+
+def _decoded(text: str) -> bytes | None:
+    bare = "".join(text.split())
+    if not _BASE64.fullmatch(bare):
+        return None
+    bare = bare.rstrip("=")
+    try:
+        return base64.b64decode(bare + "=" * (-len(bare) % 4), validate=True)
+    except binascii.Error:
+        return None
+
+
+def _inflated(data: bytes, value: Text, field: str, limit: int) -> bytes:
+    stream = zlib.decompressobj(wbits=31)
+    try:
+        found = stream.decompress(data, limit + 1)
+    except zlib.error as wrong:
+        raise fault("encoding", value.line, f"{field}: does not unpack: {wrong}") from None
+    if len(found) > limit:
+        raise fault("too-large", value.line, f"{field}: unpacks to more than {limit} bytes")
+    if not stream.eof:
+        raise fault("encoding", value.line, f"{field}: does not unpack: it is cut off")
+    return found

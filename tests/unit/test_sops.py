@@ -1,0 +1,100 @@
+"""Which values a file with SOPS metadata may have in plain, by the rule in the metadata.
+
+Covered: every rule, no rule, several, rules that nobody can judge, values that a rule leaves open, a kind that is
+encrypted. Not covered: whether what is encrypted can be decrypted, and whether the checksum is right.
+"""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from gpurunbook.supply.manifests import review
+
+ENC = "ENC[AES256_GCM,data:eA==,iv:aXY=,tag:dGFn,type:str]"
+
+
+def sops(rule: str = "") -> str:
+    return f"sops: {{mac: '{ENC}', lastmodified: '2026-08-01T00:00:00Z', age: [{{recipient: age1x, enc: x}}]{rule}}}\n"
+
+
+def said(text: str) -> list[str]:
+    return [found.finding.code for found in review([("a.yaml", text.encode())]).found]
+
+
+HEAD = "apiVersion: v1\nkind: Thing\nmetadata: {name: x, labels: {app: b}}\n"
+PLAIN = "sops-not-encrypted"
+
+
+@pytest.mark.parametrize(
+    ("body", "rule", "codes"),
+    [
+        (f"spec: {{a: '{ENC}', image: 'r.example/a:v1'}}", "encrypted_regex: ^a$", []),
+        (f"spec: {{a: '{ENC}', image: 'r.example/a:latest'}}", "encrypted_regex: ^a$", ["explicit-latest"]),
+        (f"spec: {{a: x, b: '{ENC}'}}", "encrypted_regex: ^(a|b)$", [PLAIN]),
+        (f"spec: {{a: {{c: x}}, b: '{ENC}'}}", "encrypted_regex: ^(a|b)$", [PLAIN]),
+        (f"spec: {{a: [x], b: '{ENC}'}}", "encrypted_regex: ^(a|b)$", [PLAIN]),
+        (f"spec: {{a: '', c: ~, b: '{ENC}'}}", "encrypted_regex: ^(a|b|c)$", []),
+        (f"spec: {{credentials: x, b: '{ENC}'}}", "encrypted_regex: cred|^b$", [PLAIN]),
+        (f"spec: {{CREDENTIALS: x, b: '{ENC}'}}", "encrypted_regex: (?i)cred|^b$", [PLAIN]),
+        (f"spec: {{b: '{ENC}'}}", "encrypted_regex: data|^b$", [PLAIN]),  # metadata has data in it
+        (f"spec: {{b: '{ENC}'}}", "unencrypted_regex: ^(apiVersion|kind|metadata)$", []),
+        (f"spec: {{a: x, b: '{ENC}'}}", "unencrypted_regex: ^(apiVersion|kind|metadata)$", [PLAIN]),
+        (f"spec: {{a_enc: x, b_enc: '{ENC}', c: y}}", "encrypted_suffix: _enc", [PLAIN]),
+        (f"spec: {{b_enc: '{ENC}', c: y}}", "encrypted_suffix: _enc", []),
+        (f"spec: {{map_enc: {{a: x}}, b_enc: '{ENC}'}}", "encrypted_suffix: _enc", [PLAIN]),
+        (f"spec: {{b: '{ENC}'}}", "encrypted_regex: ^b$, mac_only_encrypted: true", []),
+        (f"spec: {{a: x, b: '{ENC}'}}", "encrypted_comment_regex: secret", []),
+        (f"spec: {{b: '{ENC}', password: hunter2}}", "encrypted_regex: ^b$", ["secret-value"]),
+        (f"spec: {{b: '{ENC}', password_open: hunter2}}", "unencrypted_suffix: _open", [PLAIN, "secret-value"]),
+        (f"spec: {{b: '{ENC}', a: hunter2}}", "encrypted_regex: ^b$, encrypted_suffix: b", [PLAIN]),
+        (f"spec: {{b: '{ENC}', a: x}}", "'encrypted_regex': '(a+)+$'", [PLAIN]),
+        (f"spec: {{b: '{ENC}', a: x}}", "'encrypted_regex': '^b(?=x)'", [PLAIN]),
+        (f"spec: {{b: '{ENC}', a: x}}", "'encrypted_regex': '['", [PLAIN]),
+        (f"spec: {{b: '{ENC}', a: x}}", "'encrypted_regex': '[[:alpha:]]'", [PLAIN]),
+        (f"spec: {{b: '{ENC}', a: x}}", "'encrypted_regex': '^.*bb.*$'", []),
+        (f"spec: {{b: '{ENC}', a: x}}", "'encrypted_regex': '^.*pp.*$'", [PLAIN]),
+    ],
+)  # fmt: skip
+def test_a_value_is_plain_only_where_the_rule_leaves_it_open(body: str, rule: str, codes: list[str]) -> None:
+    assert said(f"{HEAD}{body}\n{sops(', ' + rule)}") == codes
+
+
+def test_without_a_rule_only_the_customary_suffix_leaves_a_value_open() -> None:
+    whole = f"a: '{ENC}'\nb_unencrypted: x\nc_unencrypted: {{d: x}}\n"
+    assert said(whole + sops()) == []
+    assert said(whole + "c: x\n" + sops()) == [PLAIN]
+    assert said(whole + "api_token_unencrypted: x\n" + sops()) == ["secret-value"]
+    assert said(whole + "b_enc: x\n" + sops(", unencrypted_suffix: _enc")) == [PLAIN]
+
+
+@pytest.mark.parametrize(
+    "rule", ["encrypted_regex: ^(a)$", "unencrypted_regex: ^open$", "encrypted_suffix: a", "unencrypted_suffix: open"]
+)
+@pytest.mark.parametrize("part", ["data", "stringData"])
+def test_a_value_of_a_secret_is_never_open(rule: str, part: str) -> None:
+    rest = "kind: Secret\n" if not rule.startswith("un") else f"kind: '{ENC}'\n"
+    good = f"{rest}{part}: {{a: '{ENC}'}}\n{sops(', ' + rule)}"
+    assert said(good) == []
+    assert said(good.replace(f"{{a: '{ENC}'}}", f"{{a: '{ENC}', open: eA==}}")) == [PLAIN]
+
+
+def test_what_is_open_beside_an_encrypted_kind_is_judged() -> None:
+    text = f"kind: '{ENC}'\nspec: {{containers: [{{image: 'r.example/a:latest'}}]}}\n"
+    assert said(text + sops(", unencrypted_regex: ^spec$")) == ["explicit-latest"]
+
+
+@pytest.mark.parametrize(
+    "place", ["spec: {containers: [{image: 'ENC'}]}", "spec: {image: {repository: a, tag: 'ENC'}}"]
+)
+def test_what_must_be_reviewed_may_not_be_encrypted(place: str) -> None:
+    text = f"kind: '{ENC}'\n{place.replace('ENC', ENC)}\n{sops(', unencrypted_regex: ^repository$')}"
+    assert said(text) == ["encrypted-setting"]
+
+
+def test_a_hostile_rule_ends() -> None:
+    began = time.process_time()
+    for rule in ("(x+x+)+y", "(x|x)*y", ".*.*.*.*.*y", "(?:x?){40}x{40}", "x*x*y"):
+        said(f"{'x' * 250}: '{ENC}'\n{sops(f', encrypted_regex: {rule!r}')}")
+    assert time.process_time() - began < 10
