@@ -24,6 +24,7 @@ LIMIT = 64 * 1024
 _WAIT = 60.0  # a passphrase, or a touch on a hardware key
 _CHECK = 20.0
 _NAMESPACE = re.compile(r"[a-z0-9@.-]{1,64}")
+_NAME = re.compile(r"[^\s*?!,\"\x00-\x1f\x7f]{1,256}")
 
 
 def sign(data: bytes, key: Path, namespace: str) -> bytes:
@@ -48,9 +49,10 @@ def sign(data: bytes, key: Path, namespace: str) -> bytes:
 def verify(data: bytes, signature: bytes, signers: Path, namespace: str, principal: str = "") -> str:
     """Writes nothing. The principal of `signers` who signed exactly `data` in exactly this namespace.
 
-    principal: the only one that counts; empty: any that the file allows. Raises EvidenceError when nobody did
-    (`signature-untrusted`: the key is not in the file; `signature-wrong`: other bytes, another namespace, another
-    principal, or not valid at this time; `signature-malformed`), InputError when the file of signers cannot be read.
+    principal: the only one that counts; empty: any that the file allows by name. Raises EvidenceError when nobody did
+    (`signature-untrusted`: the key is not in the file, or not at this time; `signature-unnamed`: only a pattern allows
+    it; `signature-wrong`: other bytes, another namespace or principal; `signature-malformed`), InputError when the file
+    of signers cannot be read.
     """
     _known(namespace)
     if not signers.is_file():
@@ -80,7 +82,17 @@ def _principals(file: Path, signers: Path) -> list[str]:
         raise EvidenceError(
             f"the key that signed is not allowed by {signers}: {harmless(done.complaint)}", code="signature-untrusted"
         )
-    return names
+    # ssh-keygen gives the principals of the first line that fits as they stand there, and of a certificate its own.
+    if not (named := [name for name in names if is_name(name)]):
+        raise EvidenceError(
+            f"{harmless(', '.join(names))} of {signers} allows the key, and is nobody's name", code="signature-unnamed"
+        )
+    return named
+
+
+def is_name(principal: str) -> bool:
+    """Writes nothing. Whether a principal is one name, and no pattern, list or negation (ssh_config(5), PATTERNS)."""
+    return _NAME.fullmatch(principal) is not None
 
 
 def _known(namespace: str) -> None:

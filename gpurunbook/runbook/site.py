@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 
 from gpurunbook.errors import InputError
+from gpurunbook.evidence import signing
 from gpurunbook.runbook import given
 
 DEFAULT = "parameters/site.yaml"
@@ -39,11 +40,15 @@ def load(home: Path, name: str) -> Site:
             raise InputError("there is no such site file", subject=str(path), remedy="Correct parameter 'site'.")
         return Site()
     try:
-        return msgspec.convert(given.from_file(path), Site, strict=True)
+        site = msgspec.convert(given.from_file(path), Site, strict=True)
     except msgspec.ValidationError as wrong:
         raise InputError(
             f"not a site file: {wrong}", subject=str(path), remedy="docs/site.md names its fields."
         ) from None
+    if odd := sorted(name for name in site.principals.values() if not signing.is_name(name)):
+        message = f"principal {odd[0]!r:.120} is not one name: a pattern, a list or a blank names nobody"
+        raise InputError(message, subject=str(path), remedy="Map each API user to one name of the file of signers.")
+    return site
 
 
 def cluster_uid(site: Site, expected: str) -> str:

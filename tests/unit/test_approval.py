@@ -107,6 +107,30 @@ def test_the_operator_does_not_approve_himself(home: Path, tmp_path: Path) -> No
     assert judge(home, path, operator="lead@example.com")[0] == "oncall"
 
 
+@pytest.mark.parametrize(
+    ("line", "wanted"),
+    [
+        ("* KEY", "approval-untrusted"),
+        ("lea* KEY", "approval-untrusted"),
+        ("!oncall,* KEY", "approval-untrusted"),
+        ("lead,oncall KEY", "approved-by-operator"),
+        ("lead,on* KEY", "approved-by-operator"),
+        ("lead KEY\noncall KEY", "approved-by-operator"),
+        ("lead KEY\n* KEY", "approved-by-operator"),
+        ("lead,!oncall KEY", ""),
+        ('lead KEY\noncall valid-before="20200101" KEY', ""),
+        ('lead KEY\noncall namespaces="gpurunbook-manifest" KEY', ""),
+    ],
+)
+def test_a_key_that_may_be_the_operators_under_any_name_does_not_count(
+    home: Path, tmp_path: Path, line: str, wanted: str
+) -> None:
+    path = approved(home, tmp_path)
+    (tmp_path / "signers").write_text(line.replace("KEY", (home / "lead.pub").read_text().strip()) + "\n")
+    site = Site(signers=str(tmp_path / "signers"), principals=SITE.principals)
+    assert (code(home, path, site) if wanted else judge(home, path, site)[0]) == (wanted or "lead")
+
+
 def test_an_operator_without_a_signer_or_without_a_name_cannot_be_approved(home: Path, tmp_path: Path) -> None:
     path = approved(home, tmp_path)
     assert code(home, path, operator="someone@example.com") == "operator-unmapped"

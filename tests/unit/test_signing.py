@@ -1,7 +1,8 @@
 """Detached ssh signatures, with the real ssh-keygen.
 
-Covered: who signed; other bytes, another namespace, another principal, a key that is not allowed, an expired key,
-garbage; a missing key, file of signers and program; a slow program. Not covered: agents, hardware keys, passphrases.
+Covered: who signed, and what each form of a line of signers says of that; other bytes, another namespace, another
+principal, a key that is not allowed, an expired key, garbage; a missing key, file of signers and program; a slow
+program. Not covered: agents, hardware keys, passphrases.
 """
 
 from __future__ import annotations
@@ -72,6 +73,70 @@ def test_a_key_allowed_for_another_namespace_only_does_not_count(keys: Path, tmp
     (tmp_path / "signers").write_text(f'alice@example.com namespaces="{APPROVAL}" {public}')
     with pytest.raises(EvidenceError):
         verify(DATA, sign(DATA, keys / "alice", MANIFEST), tmp_path / "signers", MANIFEST)
+
+
+def who(signature: bytes, signers: Path) -> str:
+    """The name of who signed, or the code of the refusal."""
+    try:
+        return verify(DATA, signature, signers, MANIFEST)
+    except EvidenceError as refusal:
+        return refusal.code
+
+
+WHO = {
+    # of one line or more, with KEY for alice's: who signed, or the code
+    "a name": ("alice KEY", "alice"),
+    "everybody": ("* KEY", "signature-unnamed"),
+    "a pattern": ("ops-* KEY", "signature-unnamed"),
+    "one character": ("alice? KEY", "signature-unnamed"),
+    "everybody but one": ("!bob,* KEY", "signature-unnamed"),
+    "a list": ("alice,bob KEY", "alice"),
+    "a list with a pattern": ("*,alice KEY", "alice"),
+    "a name and a negation": ("alice,!bob KEY", "alice"),
+    "a pattern before the name": ("* KEY\nalice KEY", "signature-unnamed"),
+    "a blank in a name": ('"alice bob" KEY', "signature-unnamed"),
+    "over": ('alice valid-before="20200101" KEY', "signature-untrusted"),
+    "not begun": ('alice valid-after="20990101" KEY', "signature-untrusted"),
+    "over, and another": ('bob valid-before="20200101" KEY\nalice KEY', "alice"),
+    "this purpose": (f'alice namespaces="{MANIFEST}" KEY', "alice"),
+    "a pattern of purposes": ('alice namespaces="gpurunbook-*" KEY', "alice"),
+    "all purposes but this": (f'alice namespaces="*,!{MANIFEST}" KEY', "signature-wrong"),
+    "an authority, and the key signs itself": ("alice cert-authority KEY", "signature-untrusted"),
+    "an unknown option": ("alice never KEY", "signature-untrusted"),
+    "nothing": ("# KEY", "signature-untrusted"),
+}
+
+
+@pytest.mark.parametrize("case", WHO)
+def test_only_a_line_with_a_name_says_who_signed(keys: Path, tmp_path: Path, case: str) -> None:
+    line, wanted = WHO[case]
+    signers = tmp_path / "signers"
+    signers.write_text(line.replace("KEY", " ".join((keys / "alice.pub").read_text().split()[:2])) + "\n")
+    signature = sign(DATA, keys / "alice", MANIFEST)
+    assert who(signature, signers) == wanted
+
+
+@pytest.mark.parametrize(
+    ("line", "principals", "wanted"),
+    [
+        ("* cert-authority CA", "alice,ops-7", "alice"),
+        ("ops-* cert-authority CA", "alice,ops-7", "ops-7"),
+        ("bob cert-authority CA", "alice", "signature-untrusted"),
+        ("* cert-authority CA", "*", "signature-unnamed"),
+        ("* cert-authority CA", "", "signature-untrusted"),
+        ("* CA", "alice", "signature-untrusted"),
+    ],
+)
+def test_a_certificate_names_its_holder_whatever_pattern_allows_the_authority(
+    keys: Path, tmp_path: Path, line: str, principals: str, wanted: str
+) -> None:
+    make_key(tmp_path, "holder")
+    named = ["-n", principals] if principals else []
+    subprocess.run(["ssh-keygen", "-q", "-s", keys / "bob", "-I", "id", *named, tmp_path / "holder.pub"], check=True)
+    signers = tmp_path / "signers"
+    signers.write_text(line.replace("CA", " ".join((keys / "bob.pub").read_text().split()[:2])) + "\n")
+    signature = sign(DATA, tmp_path / "holder-cert.pub", MANIFEST)
+    assert who(signature, signers) == wanted
 
 
 @pytest.mark.parametrize("garbage", [b"", b"-----BEGIN PGP SIGNATURE-----\n", b"x" * 100])

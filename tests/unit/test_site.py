@@ -52,6 +52,13 @@ def test_every_field_is_read_and_a_named_file_wins(tmp_path: Path) -> None:
     assert load(tmp_path, "").approval == ["node_cordon"]
 
 
+@pytest.mark.parametrize("name", ["*", "ops-*", "lead,oncall", "!oncall", "lead oncall", "", "lead\\n"])
+def test_a_user_is_mapped_to_one_name_and_to_no_pattern(tmp_path: Path, name: str) -> None:
+    written(tmp_path, f'principals: {{oncall@example.com: "{name}"}}\n')
+    with pytest.raises(InputError, match="names nobody"):
+        load(tmp_path, "")
+
+
 @pytest.mark.parametrize(
     "text",
     [
