@@ -148,11 +148,12 @@ class Approved:
 @dataclass(frozen=True)
 class Stood:
     """When something that must stand was last seen whole: a time for people, seconds since by a monotonic clock (None:
-    not measured, by another kernel), and what was observed then."""
+    not measured, by another kernel), what was observed then, and the uid of the object that this run last wrote."""
 
     time: str
     seconds: float | None
     seen: Seen
+    uid: str = ""
 
 
 @dataclass(frozen=True)
@@ -265,11 +266,15 @@ class Mutation:
 
 @dataclass(frozen=True)
 class Planned:
-    """What a change comes to: findings that allow or refuse it, and the mutations in order (none: already so)."""
+    """What a change comes to: findings that allow or refuse it, and the mutations in order (none: already so).
+
+    came: of what must stand, who came since it stood, such as `namespace/name` of pods.
+    """
 
     findings: tuple[Finding, ...]
     mutations: tuple[Mutation, ...] = ()
     views: tuple[View, ...] = ()
+    came: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -39,10 +39,12 @@ class Permission:
 class Stands:
     """What must stand from one step on until the run closes, such as a cordon.
 
-    since: the step after which it must; again: from the parameters, the run id and when it last stood, the change that
-    makes it again (without mutations while it stands); recheck: what is judged anew once it was made again.
+    what: its name; since: the step after which it must; again: from the parameters, the run id and when it last stood,
+    the change that makes it again (without mutations while it stands); recheck: what is judged anew once it was made
+    again.
     """
 
+    what: str
     since: str
     again: Callable[[Any, str, Stood | None], Change]
     recheck: Callable[[Any], Check]

@@ -66,6 +66,7 @@ RUNBOOK = Runbook(
     changes=True,
     lease="node/{node}",
     stands=Stands(
+        what="cordon",
         since="mark",
         again=lambda p, run, stood: service.keep(p.node, p.action, p.taint, run, stood),
         recheck=lambda p: service.held(p.node, p.action, p.holders),

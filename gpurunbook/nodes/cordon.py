@@ -273,14 +273,19 @@ def may_begin(node: Mapping[str, Any], run: str) -> Finding:
     return _finding(name, Status.FAIL, "cordon-of-another", _whose(now), _take(now, name))
 
 
-def lost(node: Mapping[str, Any], run: str, seconds: float | None, landed: Iterable[str]) -> Finding:
+def lost(
+    node: Mapping[str, Any], run: str, seconds: float | None, landed: Iterable[str], cordoned: str = ""
+) -> Finding:
     """Writes nothing. The report of a cordon of this run that is not whole.
 
     seconds: since it was last seen whole, None or 0 when nobody measured; landed: `namespace/name` of pods that came
-    to the node in that time.
+    to the node in that time; cordoned: uid of the node object that was cordoned, "" when nobody knows.
     """
     now, pods = standing(node, run), sorted(landed)
     what = _whose(now) if now.state == ANOTHER else _lost(now)
+    uid = (node.get("metadata") or {}).get("uid")
+    if cordoned and uid != cordoned:
+        what = f"the node was deleted and joined again (its uid is {uid}, {cordoned} was cordoned): {what}"
     came = f"{len(pods)} pods came to the node: {', '.join(pods[:20])}" if pods else "no pod came to the node"
     remedy = "The cordon is made again and the holders are judged again."
     if now.state == ANOTHER:

@@ -256,20 +256,20 @@ def keep(node: str, action: str, taint: bool, run: str, stood: Stood | None) -> 
             return Planned(tuple(unread))
         found = seen["node"].value
         now = cordon.standing(found, run)
-        if action == RELEASE or now.state == cordon.OURS:
-            return Planned((_finding(node, Status.PASS, "cordon-stands", "all marks of this run stand"),))
         since = stood.time if stood else str(now.owner["time"]) if now.owner else ""
-        came = _came(seen["pods"].value, stood, since)
-        lost = cordon.lost(found, run, stood.seconds if stood else None, came)
+        came = tuple(_came(seen["pods"].value, stood, since))
+        if action == RELEASE or now.state == cordon.OURS:
+            return Planned((_finding(node, Status.PASS, "cordon-stands", "all marks of this run stand"),), came=came)
+        lost = cordon.lost(found, run, stood.seconds if stood else None, came, stood.uid if stood else "")
         when = cordon.remake(now, manager_busy=_busy(found))
         if when == cordon.SETTLED:
             waits = "A manager is changing the node: the cordon is made again when it has settled."
-            return Planned((dataclasses.replace(lost, remedy=waits),))
+            return Planned((dataclasses.replace(lost, remedy=waits),), came=came)
         if when == cordon.NEVER:
-            return Planned((lost,))
+            return Planned((lost,), came=came)
         value = _ownership(run, taint)
         body = cordon.cordon(found, value)
-        return Planned((lost,), (_patch(found, node, CORDON, body, _again(found, body, value), None),))
+        return Planned((lost,), (_patch(found, node, CORDON, body, _again(found, body, value), None),), came=came)
 
     pods = Pages("/api/v1/pods", None, (("fieldSelector", f"spec.nodeName={node}"),))
     return Change(f"The cordon of {node} stands", {"node": node_object(node), "pods": pods}, plan)

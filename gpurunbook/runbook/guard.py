@@ -14,7 +14,7 @@ from gpurunbook.errors import GateError
 from gpurunbook.findings import Finding, Status, worst
 from gpurunbook.journal import timestamp
 from gpurunbook.plan import Change, Need, Observed, Planned, Seen, Stood
-from gpurunbook.runbook import changing
+from gpurunbook.runbook import changing, losses
 from gpurunbook.runbook.ledger import Ledger
 from gpurunbook.sources.door import Door
 
@@ -41,9 +41,14 @@ class Guard:
         self._door = door
         self._held = held
         self._clock = clock
-        self._whole: tuple[float, Stood] | None = None
+        self._whole: tuple[float, str, Seen] | None = None
         self._missed = False
         self._told: list[Finding] = []
+
+    def story(self) -> str:
+        """Writes nothing. How often it was lost in this run, for how long, and who came; "" when it never was."""
+        stands = self._run.book.stands
+        return losses.told(stands.what, losses.losses(self._run.journal.records)) if stands else ""
 
     def take(self) -> list[Finding]:
         """Writes nothing. What there is to tell since the last call."""
@@ -75,7 +80,7 @@ class Guard:
         change = self._change()
         if change is None or not own or any(value.problem for value in own.values()):
             return
-        if _stands(change.plan(own)):
+        if _stands(change.plan(own)) and not self._lost:
             self._see(own)
         else:
             self.stand(self._run.state.open_step)
@@ -92,41 +97,51 @@ class Guard:
         seen, _ = self._run.observe(change.needs, change.follow)
         planned = change.plan(seen)
         if _stands(planned):
+            if self._lost:
+                self._run.journal.append("whole", {"step": step, "came": list(planned.came)})
             self._see(seen)
             return
         _refuse(planned.findings, "")
         self._tell(step, planned)
         if planned.mutations:
             self._again(planned, seen)
+            if whole:
+                self.stand(step, whole=True)
         elif whole:
             leading = planned.findings[0]
             raise GateError(leading.message, subject=leading.subject, remedy=leading.remedy, code=leading.code)
 
+    @property
+    def _lost(self) -> bool:
+        """Whether the journal's last word is that it is gone, or that it was made again and nobody has looked since."""
+        found = losses.losses(self._run.journal.records)
+        return bool(found) and not found[-1].over
+
     def _see(self, seen: Seen) -> None:
         self._missed = False
-        self._whole = (self._clock(), Stood(timestamp(self._run.clock()), None, seen))
+        self._whole = (self._clock(), timestamp(self._run.clock()), seen)
 
     def _last(self) -> Stood | None:
-        if self._whole is not None:
-            moment, stood = self._whole
-            return dataclasses.replace(stood, seconds=self._clock() - moment)
-        time = self._in_journal()
-        return Stood(time, None, {}) if time else None
+        stood = self._in_journal()
+        if stood is None or self._whole is None:
+            return stood
+        moment, time, seen = self._whole
+        return Stood(time, self._clock() - moment, seen, stood.uid)
 
-    def _in_journal(self) -> str:
+    def _in_journal(self) -> Stood | None:
         """When it last stood for sure: once it was made, and at the beginning of each step that was judged later."""
         stands = self._run.book.stands
         assert stands is not None
-        found = begun = ""
+        found = begun = uid = ""
         for record in self._run.journal.records:
             event, data = record["event"], record["data"]
             if event == "result" and data["step"] == stands.since and data["how"] != "refused":
-                found = record["time"]
+                found, uid = record["time"], data["target"]["uid"]
             elif event == "step":
                 begun = record["time"]
             elif event == "judged" and found and data["step"] != stands.since:
                 found = max(found, begun)
-        return found
+        return Stood(found, None, {}, uid) if found else None
 
     def _tell(self, step: str, planned: Planned) -> None:
         if self._missed:
@@ -136,9 +151,16 @@ class Guard:
         when = f"stood at {last.time}, missed at {noticed}" if last else f"missed at {noticed}"
         told = [dataclasses.replace(f, status=Status.WARN, message=f"{f.message} ({when})") for f in planned.findings]
         self._told += told
-        stood = last.time if last else ""
         self._run.journal.append(
-            "lost", {"step": step, "stood": stood, "missed": noticed, "findings": [f.as_json() for f in told]}
+            "lost",
+            {
+                "step": step,
+                "stood": last.time if last else "",
+                "seconds": round(last.seconds, 3) if last and last.seconds is not None else None,
+                "missed": noticed,
+                "came": list(planned.came),
+                "findings": [f.as_json() for f in told],
+            },
         )
 
     def _again(self, planned: Planned, seen: Seen) -> None:

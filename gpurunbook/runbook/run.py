@@ -161,7 +161,8 @@ class Run(Ledger):
             if self.book.changes:
                 self._guard.stand("close", whole=True)
                 lease.leave(self, self._door, self.site.lease_namespace)
-            message = " ".join(["Every step passed.", *(f.message + "." for f in self._guard.take())])
+            told = [self._guard.story(), "Every step passed.", *(f.message + "." for f in self._guard.take())]
+            message = " ".join(filter(None, told))
             hint = f"Save the notebook, then `gpurunbook seal {self.id}` makes the evidence."
             self.shut(Verdict.PASS, "all-steps-passed", "close", message, hint)
 

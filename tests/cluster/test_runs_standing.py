@@ -32,7 +32,7 @@ WHOLE, NONE = (True, True, True), (False, False, False)
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    with runs.lab(tmp_path_factory.mktemp("standing"), nodes=60) as made:
+    with runs.lab(tmp_path_factory.mktemp("standing"), nodes=80) as made:
         yield made
 
 
@@ -222,6 +222,8 @@ def test_what_is_lost_between_cells_is_made_again_at_the_next(lab: Lab, what: st
     else:
         assert "no pod came to the node" in closing(run)["message"]
     assert verdict(run) == ("pass", "all-steps-passed")
+    assert closing(run)["message"].startswith("The cordon was lost once and was made again: gone for at most ")
+    assert "nothing landed meanwhile. Every step passed." in closing(run)["message"]
     assert len(closing(run)["left_behind"]) == 1
 
 
@@ -234,6 +236,8 @@ def test_a_cordon_that_stands_is_left_alone(lab: Lab) -> None:
     step(run, "settled")
     assert lab.seen(node) == before
     assert told(run) == []
+    rest(run, after="settled")
+    assert closing(run)["message"] == "Every step passed."
 
 
 def test_a_lost_cordon_is_told_with_the_time_at_which_it_stood_and_what_landed(lab: Lab) -> None:
@@ -248,6 +252,41 @@ def test_a_lost_cordon_is_told_with_the_time_at_which_it_stood_and_what_landed(l
     assert result < record["stood"] < record["missed"]
     assert f"1 pods came to the node: default/landed-{node}" in record["findings"][0]["message"]
     assert "last seen whole" in record["findings"][0]["message"]
+
+
+def test_the_end_says_how_often_it_was_lost_and_who_came(lab: Lab) -> None:
+    node = lab.node()
+    values = lab.planned(node)
+    run = lab.cordon(node, **values)
+    finish(run, until="mark")
+    for number, what in enumerate(["uncordon", "all"]):
+        lose(lab, node, what)
+        lab.land(node, f"landed-{number}-{node}")
+        step(run, "settled")
+    lose(lab, node, "taint")
+    later = lab.cordon(node, **values, run_id=run.id)
+    rest(later, after="mark")
+    said = closing(run)["message"]
+    assert said.startswith("The cordon was lost 3 times and was made again: gone for at most ")
+    pods = f"default/landed-0-{node}, default/landed-1-{node}"
+    assert said.endswith(f" s; meanwhile landed {pods}. Every step passed.")
+
+
+def test_a_pod_that_lands_while_the_cordon_is_made_again_is_told(lab: Lab) -> None:
+    node = lab.node()
+    run = marked(lab, node)
+    lose(lab, node, "uncordon")
+    lab.arm({"method": "PATCH", "path": f"/api/v1/nodes/{node}"}, {"delay": 0.5})
+
+    def deed() -> None:
+        faults = eventually(lambda: [f for f in lab.server.control("GET", "faults") if f["hits"]])
+        assert faults
+        lab.land(node, f"late-{node}")
+
+    with meanwhile(deed):
+        step(run, "settled")
+    rest(run, after="settled")
+    assert f"meanwhile landed default/late-{node}" in closing(run)["message"]
 
 
 def test_after_a_kernel_restart_it_stood_when_the_journal_last_proves_it(lab: Lab) -> None:
@@ -353,10 +392,18 @@ def test_a_node_that_joined_again_is_cordoned_again(lab: Lab) -> None:
     lab.admin.call("DELETE", f"/api/v1/nodes/{node}")
     body = {"metadata": {"name": node, "labels": found["metadata"]["labels"]}, "status": found["status"]}
     lab.admin.call("POST", "/api/v1/nodes", body)
-    rest(run, after="mark")
+    rest(run, after="mark", close=False)
     assert marks(lab.seen(node)) == WHOLE
-    assert lab.seen(node)["metadata"]["uid"] != found["metadata"]["uid"]
-    assert len(told(run)) == 1
+    fresh = lab.seen(node)["metadata"]["uid"]
+    assert fresh != found["metadata"]["uid"]
+    lose(lab, node, "uncordon")  # from the new node: that is no new one then
+    step(run, "close")
+    record, later = told(run)
+    assert "joined again" not in later["findings"][0]["message"]
+    assert (
+        f"the node was deleted and joined again (its uid is {fresh}, {found['metadata']['uid']} was cordoned): "
+        "spec.unschedulable, our taint and our annotation are gone"
+    ) in record["findings"][0]["message"]
 
 
 def test_a_wall_clock_that_jumps_makes_no_cordon_lost_and_no_pod_landed(lab: Lab) -> None:
@@ -411,6 +458,17 @@ def test_a_busy_manager_is_waited_for_and_no_run_closes_well_meanwhile(lab: Lab,
     step(run, "close")
     assert verdict(run) == ("pass", "all-steps-passed")
     assert marks(lab.seen(node)) == WHOLE
+
+
+def test_a_cordon_that_others_made_whole_again_is_told_too(lab: Lab) -> None:
+    node = lab.node()
+    run = marked(lab, node)
+    lab.change(node, {"metadata": {"labels": {PAUSED: "true_paused-for-driver-upgrade"}}})
+    lose(lab, node, "cordon")
+    custom(run, lambda _: Progress("done", (), OVER))
+    lab.change(node, {"spec": {"unschedulable": True}})  # the manager writes back what it found
+    rest(run, after="settled")
+    assert closing(run)["message"].startswith("The cordon was lost once and stands again: gone for at most ")
 
 
 @pytest.mark.parametrize("what", ["both", "all"])
