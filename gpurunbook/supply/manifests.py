@@ -110,7 +110,7 @@ class Review:
     def _walk(self, place: Place, subject: str, doc: Map, kind: str, own: str, *, values: bool) -> None:
         note = self._notes.note
         found, hidden = Images(doc, kind, own, values=values), Secrets(doc, kind, place.name)
-        schema = kind == _CRD  # it speaks of images, and holds none
+        schema = kind == _CRD or place.name == "Chart.yaml"  # they speak of images, and hold none
         always = _SECRET if hidden.encrypted else 0
         named = _NAMED
         for node, trail in walk(doc, without=("sops", "status") if kind else ("sops",)):

@@ -77,7 +77,8 @@ class Secrets:
         self._doc = doc
         self._kind = kind
         self._file = file_name
-        self._names = kind not in _REFERRING and kind != "CustomResourceDefinition"
+        self._schema = kind == "CustomResourceDefinition"  # it speaks of secrets by name, and holds none
+        self._names = kind not in _REFERRING and not self._schema
         self._sops = at(doc, "sops")
         self._secret = kind == "Secret" or kind.startswith("ENC[")  # a kind that is encrypted may be one
         self.encrypted = isinstance(self._sops, Map)
@@ -112,7 +113,7 @@ class Secrets:
                     yield from judge_text(value, dotted(trail, key))
                 if self._names and _secret_name(self._bare(key)) and _is_value(value):
                     yield self._flaw(value, trail, key)
-            if key == "licensingConfig":
+            if key == "licensingConfig" and not self._schema:
                 yield from _licensing(value, dotted(trail, key))
         if self._names and "value" in node.items and _secret_name(word(node, "name")):
             value = node.items["value"]

@@ -52,6 +52,14 @@ class Layers:
                 return found, n
         return None, -1
 
+    def near(self, path: Sequence[str]) -> tuple[int, int]:
+        """Writes nothing. Where a setting would stand: line and layer of the innermost mapping on its path."""
+        for length in range(len(path) - 1, 0, -1):
+            found, layer = self.find(*path[:length])
+            if isinstance(found, Map):
+                return found.line, layer
+        return self.line, self.own
+
 
 def chart_of_values(values: Node | None) -> str:
     """Writes nothing. The chart whose values these are, told by their keys; "" for any other."""
@@ -72,9 +80,8 @@ def chart_of_values(values: Node | None) -> str:
 def judge_layers(given: Layers) -> Iterator[Flaw]:
     """Writes nothing. The settings of a release of the GPU Operator or of HAMi, and of one that wraps them."""
     if given.chart == OPERATOR:
-        driver = "driver"
-        yield from _auto_upgrade(given.find(driver, "upgradePolicy", "autoUpgrade"), given, f"{driver}.upgradePolicy")
-        yield from _module_type(given.find(driver, "kernelModuleType"), given, driver)
+        yield from _auto_upgrade(given, "driver")
+        yield from _module_type(given, "driver")
     elif given.chart == HAMI:
         yield from _scheduler(given)
     else:
@@ -94,38 +101,40 @@ def judge_policy(doc: Map) -> Iterator[Flaw]:
     given = Layers(OPERATOR, [spec] if spec else [], line(spec, doc.line), "spec")
     if kind == "ClusterPolicy":
         driver = at(spec, "driver")
-        yield from _auto_upgrade(given.find("driver", "upgradePolicy", "autoUpgrade"), given, "driver.upgradePolicy")
+        yield from _auto_upgrade(given, "driver")
         if word(driver, "useNvidiaDriverCRD") != "true" and word(driver, "enabled") != "false":
-            yield from _module_type(given.find("driver", "kernelModuleType"), given, "driver")
+            yield from _module_type(given, "driver")
     elif kind == "NVIDIADriver":
         if at(spec, "upgradePolicy", "autoUpgrade") is not None:
-            yield from _auto_upgrade(given.find("upgradePolicy", "autoUpgrade"), given, "upgradePolicy")
-        yield from _module_type(given.find("kernelModuleType"), given, "")
+            yield from _auto_upgrade(given)
+        yield from _module_type(given)
 
 
 def _name(given: Layers, *parts: str) -> str:
     return ".".join(part for part in (given.field, *parts) if part)
 
 
-def _unset(given: Layers, field: str, code: str, message: str, remedy: str) -> Flaw:
+def _unset(given: Layers, path: Sequence[str], code: str, message: str, remedy: str) -> Flaw:
+    number, layer = given.near(path)
     if given.whole:
-        return Flaw(given.line, field, code, message, remedy, given.own)
+        return Flaw(number, _name(given, *path), code, message, remedy, layer)
     message = f"{message}; it may stand in values that were not given"
     remedy = "Give those values too, or review what is rendered."
-    return Flaw(given.line, field, "values-elsewhere", message, remedy, given.own)
+    return Flaw(number, _name(given, *path), "values-elsewhere", message, remedy, layer)
 
 
 def _in(layer: int, flaw: Flaw) -> Flaw:
     return replace(flaw, layer=layer)
 
 
-def _auto_upgrade(found: tuple[Node | None, int], given: Layers, path: str) -> Iterator[Flaw]:
-    value, layer = found
-    field = _name(given, path, "autoUpgrade")
+def _auto_upgrade(given: Layers, *outer: str) -> Iterator[Flaw]:
+    path = (*outer, "upgradePolicy", "autoUpgrade")
+    value, layer = given.find(*path)
+    field = _name(given, *path)
     remedy = "Write autoUpgrade: false; drivers are promoted with the tuple."
     if value is None or (isinstance(value, Text) and value.null):
         message = "autoUpgrade is not set, and its default is true"
-        yield _unset(given, field, "auto-upgrade-unset", message, remedy)
+        yield _unset(given, path, "auto-upgrade-unset", message, remedy)
     elif not isinstance(value, Text) or (value.plain and value.text in {"true", "True", "TRUE"}):
         yield Flaw(value.line, field, "auto-upgrade-on", "autoUpgrade is on", remedy, layer)
     elif not (value.plain and value.text in {"false", "False", "FALSE"}):
@@ -134,14 +143,15 @@ def _auto_upgrade(found: tuple[Node | None, int], given: Layers, path: str) -> I
         yield _in(layer, flaw or Flaw(value.line, field, "yaml-trap", message, remedy))
 
 
-def _module_type(found: tuple[Node | None, int], given: Layers, path: str) -> Iterator[Flaw]:
-    value, layer = found
-    field = _name(given, path, "kernelModuleType")
+def _module_type(given: Layers, *outer: str) -> Iterator[Flaw]:
+    path = (*outer, "kernelModuleType")
+    value, layer = given.find(*path)
+    field = _name(given, *path)
     remedy = "Write open or proprietary, as the tuple has it."
     text = value.text if isinstance(value, Text) and not value.null else ""
     if not text.strip():
         message = "kernelModuleType is not set: the operator decides by GPU and branch"
-        yield _unset(given, field, "kernel-module-type-unset", message, remedy)
+        yield _unset(given, path, "kernel-module-type-unset", message, remedy)
     elif isinstance(value, Text) and (flaw := not_final(value, field)):
         yield _in(layer, flaw)
     elif text not in {"open", "proprietary"}:
@@ -151,7 +161,6 @@ def _module_type(found: tuple[Node | None, int], given: Layers, path: str) -> It
 
 def _scheduler(given: Layers) -> Iterator[Flaw]:
     path = ("scheduler", "kubeScheduler", "image", "tag")
-    field = _name(given, *path)
     remedy = "Write scheduler.kubeScheduler.image.tag; an empty one follows the cluster's version by itself."
     value, _ = given.find(*path)
     old, layer = given.find("scheduler", "kubeScheduler", "imageTag")
@@ -160,4 +169,4 @@ def _scheduler(given: Layers) -> Iterator[Flaw]:
         ignored = _name(given, "scheduler.kubeScheduler.imageTag")
         yield Flaw(old.line, ignored, "scheduler-tag-ignored", message, remedy, layer)
     if value is None or (isinstance(value, Text) and (value.null or not value.text.strip())):
-        yield _unset(given, field, "scheduler-tag-unset", "the tag of HAMi's kube-scheduler is not set", remedy)
+        yield _unset(given, path, "scheduler-tag-unset", "the tag of HAMi's kube-scheduler is not set", remedy)

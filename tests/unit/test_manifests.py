@@ -3,7 +3,7 @@
 Covered: chart versions in every kind of source, image references wherever they stand, the CUDA canary, auto-upgrade,
 kernel module type and scheduler tag in policies and values, secrets and SOPS, YAML traps, aliases, lists, folders,
 malformed input of every kind, a rendered fleet of some size, and that each code is documented.
-Not covered: charts rendered by helm, and time and memory of a large fleet (tests/bench).
+Not covered: charts rendered by helm (tests/tools), and time and memory of a large fleet (tests/bench).
 """
 
 from __future__ import annotations
@@ -453,7 +453,7 @@ def test_values_files_of_a_fleet_bundle_are_read_with_it() -> None:
     half = "driver: {upgradePolicy: {autoUpgrade: false}}\ntoolkit: {}\n"
     rest = ", values: {driver: {kernelModuleType: open}}"
     assert together(g__fleet_yaml=FLEET % rest, g__values_yaml=half) == []
-    assert together(g__fleet_yaml=FLEET % "", g__values_yaml=half) == [("g/fleet.yaml", "kernel-module-type-unset")]
+    assert together(g__fleet_yaml=FLEET % "", g__values_yaml=half) == [("g/values.yaml", "kernel-module-type-unset")]
     assert together(h__fleet_yaml=FLEET % "", g__values_yaml=OPERATOR) == [("h/fleet.yaml", "values-elsewhere")] * 2
 
 

@@ -1,0 +1,3 @@
+{{- define "discovery.image" -}}
+{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- end }}
