@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import os
 import re
 import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from gpurunbook.errors import EvidenceError, InputError
 from gpurunbook.sources.files import regular
@@ -91,6 +93,8 @@ def chunks(path: Path) -> Iterator[tuple[bytes, bytes]]:
                 before = piece[-_OVERLAP:]
     except OSError as wrong:
         raise InputError(f"cannot be read: {wrong.strerror}", subject=path.name) from None
+    except UnicodeEncodeError:
+        raise InputError("no file can have this name", subject=path.name) from None
 
 
 def read(path: Path, limit: int) -> bytes:
@@ -109,6 +113,11 @@ def file_digest(path: Path) -> str:
     for _, piece in chunks(path):
         total.update(piece)
     return "sha256:" + total.hexdigest()
+
+
+def dump(value: Any) -> bytes:
+    """Writes nothing. JSON as it stands in a bundle: keys sorted, one a line; NaN and infinities raise ValueError."""
+    return json.dumps(value, sort_keys=True, indent=1, allow_nan=False).encode() + b"\n"
 
 
 def sweep(root: Path) -> None:

@@ -6,6 +6,7 @@ good verdict becomes `unknown`; no verdict becomes better.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -18,6 +19,10 @@ from gpurunbook.shown.scraps import CLOSING
 
 OF_THE_BUNDLE = frozenset({"files", "journal", "notebook", "package", "renderer", "source", "versions"})
 """Fields of the manifest that verdict.json does not repeat."""
+
+_BOUND = ("renderer", "source", "versions")
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 _LOWERING = frozenset({"source", "step", "parameter", "file"})
 _LOWERING_OF_STEPS = frozenset({"edited", "deleted", "skipped"})
@@ -89,11 +94,15 @@ def conclude(
     """Writes nothing. What verdict.json and the manifest say of a closed run.
 
     source: `{"sha256", "cells"}` of the source notebook, both None where it was not found; files: digests of the
-    files in the folder. Raises EvidenceError as `closed`.
+    files in the folder. Raises EvidenceError as `closed`, and
+    `odd-name`.
     """
     closed(records, notebook)
     state = replay(records)
     assert state.closing is not None
+    for name in (state.run, state.runbook):
+        if not _NAME.fullmatch(name):  # files are named by it: it must not lead out of a folder
+            raise EvidenceError(f"{name!r:.120} is no name of a run or runbook", subject="the journal", code="odd-name")
     anomalies = [*_source(state, source), *_compared(source, notebook), *_stale(state, notebook)]
     anomalies += [*_steps(state, notebook), *_parameters(state, notebook), *_files(records, files)]
     steps = set(state.steps)
@@ -120,6 +129,12 @@ def conclude(
         "end": state.closing["time"],
         "head": state.closing["hash"],
     }
+
+
+def bound(manifest: Mapping[str, Any]) -> str:
+    """Writes nothing. A digest of the fields that stand in the manifest alone; verdict.json holds it, so that none of
+    them can be changed there only."""
+    return digest(canonical({name: manifest[name] for name in _BOUND}))
 
 
 def shown(notebook: Notebook) -> dict[str, Any]:

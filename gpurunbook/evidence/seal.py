@@ -64,8 +64,7 @@ def seal(
     origin = _source(source or home / "runbooks" / f"{runbook}.ipynb")
     facts.closed(records, shown)
     bundle.sweep(run_dir)
-    made = {saved.name, f"{runbook}.html", bundle.VERDICT, bundle.FINDINGS}
-    kept = _look(run_dir, made)
+    kept = _look(run_dir, {saved.name, f"{runbook}.html", bundle.VERDICT, bundle.FINDINGS})
     if saved.moved:
         _may_replace(run_dir, saved, records)
     leaks = {**kept.leaks, **_leaks_of(saved.name, shown, saved.raw)}
@@ -78,22 +77,21 @@ def seal(
         core, found = redact(core), redact(found)
     else:
         files[f"{runbook}.html"] = report.render(shown, core, found["findings"]).encode()
-    files[bundle.FINDINGS] = _json(found)
-    files[bundle.VERDICT] = _json({"format": "gpurunbook.verdict/v1", **core})
+    files[bundle.FINDINGS] = bundle.dump(found)
+    made = {"source": origin, "versions": _versions(), "renderer": report.renderer()}
+    files[bundle.VERDICT] = bundle.dump({"format": "gpurunbook.verdict/v1", **core, "bound": facts.bound(made)})
     where = _quarantine(run_dir, leaks, saved.name) if leaks else {}
     digests = {where.get(name, name): value for name, value in kept.digests.items()}
     manifest = {
         "format": bundle.FORMAT,
         **core,
         "files": dict(sorted((digests | {name: digest(data) for name, data in files.items()}).items())),
-        "source": origin,
         "package": replay(records).start["package"],
-        "versions": _versions(),
-        "renderer": report.renderer(),
+        **made,
         "notebook": {"path": saved.name, **facts.shown(shown)},
         "journal": [record["hash"] for record in records],
     }
-    files[bundle.MANIFEST] = _json(manifest)
+    files[bundle.MANIFEST] = bundle.dump(manifest)
     _write(run_dir, saved, records, files, sign_key if not leaks else None, [f"{runbook}.html"] if leaks else [])
     return manifest
 
@@ -283,10 +281,6 @@ def _versions() -> dict[str, str | None]:
         except metadata.PackageNotFoundError:
             found[package] = None
     return found
-
-
-def _json(value: Any) -> bytes:
-    return json.dumps(value, sort_keys=True, indent=1, allow_nan=False).encode() + b"\n"
 
 
 def _write(

@@ -11,9 +11,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
-from gpurunbook.errors import EvidenceError, InputError, RunbookError
+from gpurunbook.errors import EvidenceError, InputError
 from gpurunbook.evidence import bundle, executed, facts, report, signing
 from gpurunbook.evidence.comparison import SHOWN, Comparison, Difference, Manifest
 from gpurunbook.journal import digest, parse
@@ -71,10 +69,9 @@ def verify(
     try:
         raw = bundle.read(path, _MANIFEST)
         whole = strictjson.loads(raw)
-        manifest = msgspec.convert(whole, Manifest)
-    except (InputError, msgspec.ValidationError, RecursionError) as wrong:
-        told = wrong.message if isinstance(wrong, RunbookError) else str(wrong)
-        return Answer("altered", [Difference("manifest", bundle.MANIFEST, f"cannot be read: {told}")])
+        manifest = strictjson.typed(whole, Manifest)
+    except InputError as wrong:
+        return Answer("altered", [Difference("manifest", bundle.MANIFEST, f"cannot be read: {wrong.message}")])
     answer = Answer(
         verdict="altered",
         manifest_digest=digest(raw),
@@ -89,6 +86,8 @@ def verify(
         answer.differences = [Difference("withheld", n, f"holds {', '.join(w)}") for n, w in manifest.withheld.items()]
         return answer
     answer.differences = Comparison(folder, manifest, whole).run()
+    if raw != bundle.dump(whole):
+        answer.differences.append(Difference("manifest", bundle.MANIFEST, "its text is not as the seal writes it"))
     if wanted is not None and wanted != answer.manifest_digest:
         message = f"its digest is {answer.manifest_digest}, wanted {wanted}"
         answer.differences.append(Difference("anchor", bundle.MANIFEST, message))

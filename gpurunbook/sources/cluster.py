@@ -12,10 +12,11 @@ from typing import Any, TypeVar
 import msgspec
 
 from gpurunbook.declared.book import Permission
-from gpurunbook.errors import ClusterError, Denied, Garbled, Gone, NotFound, ServerFault
+from gpurunbook.errors import ClusterError, Denied, Garbled, Gone, InputError, NotFound, ServerFault
 from gpurunbook.plan import Need, Object, Observed, Pages, Problem
 from gpurunbook.sources import embedded
 from gpurunbook.sources.connection import Connection, decode, load
+from gpurunbook.supply import strictjson
 
 PAGE = "500"
 """Items per page: kubectl's chunk size; the memory of a read is one page and what is kept of it."""
@@ -232,8 +233,8 @@ _Told = TypeVar("_Told")
 def _told(answer: dict[str, Any], kind: type[_Told], what: str) -> _Told:
     """What is judged of an answer. Raises Garbled where a value is of another type than the API has."""
     try:
-        return msgspec.convert(answer, kind)
-    except msgspec.ValidationError as wrong:
+        return strictjson.typed(answer, kind)
+    except InputError as wrong:
         raise Garbled(f"the answer is not the one that was due: {wrong}", subject=what) from None
 
 

@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-import msgspec
 import urllib3
 
-from gpurunbook.errors import ClusterError, Garbled, Gone
+from gpurunbook.errors import ClusterError, Garbled, Gone, InputError
 from gpurunbook.plan import Need, Object, Observed, Pages, Problem
 from gpurunbook.sources.cluster import Cluster
 from gpurunbook.sources.connection import PATIENCE_SECONDS, raise_for
+from gpurunbook.supply import strictjson
 
 WATCH_SECONDS = 240
 """Asked of the server as `timeoutSeconds`; then the watch is opened again where it was."""
@@ -97,7 +97,7 @@ class _Stream(threading.Thread):
         items, version = self._cluster.listed(self._pages)
         try:
             found = {str(item["metadata"]["uid"]): self._typed(item) for item in items}
-        except (KeyError, TypeError, msgspec.ValidationError) as wrong:
+        except (KeyError, TypeError, InputError) as wrong:
             raise Garbled(f"not a list of objects: {wrong!r}", subject=f"GET {self._pages.path}") from None
         if not version:
             raise Garbled("the list has no resourceVersion to watch from", subject=f"GET {self._pages.path}")
@@ -157,7 +157,7 @@ class _Stream(threading.Thread):
             if kind not in ("ADDED", "MODIFIED", "DELETED"):
                 raise KeyError(kind)
             typed = self._typed(item) if kind != "DELETED" else None
-        except (KeyError, TypeError, AttributeError, msgspec.ValidationError) as wrong:
+        except (KeyError, TypeError, AttributeError, InputError) as wrong:
             raise Garbled(f"not a watch event: {wrong!r}", subject=what) from None
         with self._lock:
             if typed is None:
@@ -168,7 +168,7 @@ class _Stream(threading.Thread):
         return version
 
     def _typed(self, item: Any) -> Any:
-        return item if self._kind is None else msgspec.convert(item, self._kind)
+        return item if self._kind is None else strictjson.typed(item, self._kind)
 
     def _note(self, problem: Problem) -> None:
         with self._lock:

@@ -75,8 +75,8 @@ def images_of(audit: bytes) -> dict[str, list[str]]:
     Raises InputError: `unreadable` for another file, `audit-not-passed`, `no-digests`.
     """
     try:
-        found = msgspec.convert(strictjson.loads(audit), _Audited)
-    except (InputError, msgspec.ValidationError) as wrong:
+        found = strictjson.typed(strictjson.loads(audit), _Audited)
+    except InputError as wrong:
         raise InputError(f"not the JSON of an audit: {wrong}", code="unreadable") from None
     if found.verdict != "pass" or any(record.audit != "pass" for record in found.records):
         raise InputError(f"an audit with verdict {found.verdict[:40]!r} releases nothing", code="audit-not-passed")

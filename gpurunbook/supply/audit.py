@@ -13,7 +13,7 @@ import msgspec
 from gpurunbook.errors import InputError, ParameterError
 from gpurunbook.findings import Finding, Status
 from gpurunbook.plan import Check, Document, Figure, Judgement, Need, Object, Observed, Pages, Recorded, Seen, Table
-from gpurunbook.supply import baseline, podlist, records, relations
+from gpurunbook.supply import baseline, podlist, records, relations, strictjson
 from gpurunbook.supply.auditcodes import FAILING, RECORD_CODES, SOURCE
 from gpurunbook.supply.podlist import Malformed
 from gpurunbook.supply.records import Record
@@ -167,8 +167,8 @@ def provenance(
 def identity(seen: Seen) -> tuple[str | None, bool]:
     """Writes nothing. Uid and rehearsal mark of the cluster, from the need `cluster`: namespace kube-system."""
     try:
-        system = msgspec.convert(seen["cluster"].value or {} if "cluster" in seen else {}, _System).metadata
-    except msgspec.ValidationError:
+        system = strictjson.typed(seen["cluster"].value or {} if "cluster" in seen else {}, _System).metadata
+    except InputError:
         return None, False
     marks = {**(system.annotations or {}), **(system.labels or {})}
     return system.uid or None, REHEARSAL in marks

@@ -57,11 +57,10 @@ def read_audit(data: bytes) -> Audited:
     try:
         if len(data) > LIMIT:
             raise InputError(f"more than {LIMIT} bytes")
-        audited = msgspec.convert(strictjson.loads(data), Audited)
+        audited = strictjson.typed(strictjson.loads(data), Audited)
         _check(audited)
-    except (InputError, msgspec.ValidationError) as wrong:
-        message = wrong.message if isinstance(wrong, InputError) else str(wrong)
-        raise InputError(f"not the answer of an audit: {message}", code="audit-malformed") from None
+    except InputError as wrong:
+        raise InputError(f"not the answer of an audit: {wrong.message}", code="audit-malformed") from None
     return audited
 
 

@@ -57,8 +57,8 @@ def read(data: bytes, cluster: str | None, rehearsal: bool, live: bool) -> Basel
     `incomplete-baseline` (verdict error, or nothing to compare with), `foreign-baseline`.
     """
     try:
-        earlier = msgspec.convert(strictjson.loads(data), _Earlier)
-    except (InputError, msgspec.ValidationError) as wrong:
+        earlier = strictjson.typed(strictjson.loads(data), _Earlier)
+    except InputError as wrong:
         raise InputError(f"the baseline is not the JSON of an audit: {wrong}", code="malformed-baseline") from None
     if earlier.verdict == "error":
         codes = ", ".join(sorted({f.get("code", "?") for f in earlier.findings})) or "no code"

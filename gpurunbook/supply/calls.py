@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from gpurunbook.errors import InputError
-from gpurunbook.supply import times
+from gpurunbook.supply import strictjson, times
 from gpurunbook.supply.references import is_digest, parse
 
 FORM = "gpurunbook.io/tool-call/v1"
@@ -87,8 +87,8 @@ class Asked:
 def read_call(document: Any) -> Call:
     """Writes nothing. A record from its JSON. Raises InputError (`unreadable`) that names the member."""
     try:
-        call = msgspec.convert(document, Call)
-    except msgspec.ValidationError as wrong:
+        call = strictjson.typed(document, Call)
+    except InputError as wrong:
         raise InputError(f"not a record of a tool call: {wrong}", code="unreadable") from None
     if call.record != FORM:
         raise InputError(f"record is {call.record[:80]!r}, wanted {FORM}", code="unreadable")

@@ -44,8 +44,8 @@ FORMAT = "gpurunbook.canary/v1"
 def read_report(data: bytes) -> Report:
     """Writes nothing. Raises InputError `canary-malformed`."""
     try:
-        found = msgspec.convert(strictjson.loads(data), Report, strict=True)
-    except (InputError, msgspec.ValidationError) as wrong:
+        found = strictjson.typed(strictjson.loads(data), Report)
+    except InputError as wrong:
         raise InputError(f"{REPORT} is not the report of a canary: {wrong}", code="canary-malformed") from None
     if found.format != FORMAT or sorted(found.tuple) != sorted(FIELDS):
         message = f"{REPORT} has format {found.format!r:.60} and {len(found.tuple)} fields of a tuple"

@@ -59,8 +59,8 @@ def _same(one: str, other: str) -> bool:
 def read_indexes(data: bytes) -> dict[str, list[Child]]:
     """Writes nothing. `{index digest: [{"digest", "platform"}]}`. Raises InputError (`malformed-relations`)."""
     try:
-        return msgspec.convert(strictjson.loads(data), dict[str, list[Child]])
-    except (InputError, msgspec.ValidationError) as wrong:
+        return strictjson.typed(strictjson.loads(data), dict[str, list[Child]])
+    except InputError as wrong:
         raise InputError(
             f"the relations are not an object of index digest to manifests with digest and platform: {wrong}",
             code="malformed-relations",
@@ -70,8 +70,8 @@ def read_indexes(data: bytes) -> dict[str, list[Child]]:
 def read_nodes(data: bytes) -> dict[str, str]:
     """Writes nothing. `{node name: platform}`. Raises InputError (`malformed-platforms`)."""
     try:
-        return msgspec.convert(strictjson.loads(data), dict[str, str])
-    except (InputError, msgspec.ValidationError) as wrong:
+        return strictjson.typed(strictjson.loads(data), dict[str, str])
+    except InputError as wrong:
         raise InputError(
             f"the platforms are not an object of node name to platform: {wrong}", code="malformed-platforms"
         ) from None

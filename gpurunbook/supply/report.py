@@ -61,7 +61,12 @@ def listed(code: str, subject: str, message: str) -> Finding:
     """Writes nothing. A finding about the list as a whole or one of its inputs."""
     known = LIST_CODES[code]
     status = Status.UNKNOWN if known.effect == "error" else Status.FAIL
-    return Finding(CHECK, subject, status, code, message[:_LONGEST], known.remedy, SOURCE)
+    return Finding(CHECK, _encoded(subject), status, code, _encoded(message[:_LONGEST]), known.remedy, SOURCE)
+
+
+def _encoded(text: str) -> str:
+    """The text with lone surrogates, as in a file's name that is no UTF-8, as escapes: JSON has no place for them."""
+    return text.encode(errors="backslashreplace").decode()
 
 
 def recorded(record: Record, code: str) -> Finding:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, TypeVar
+
+import msgspec
 
 from gpurunbook.errors import InputError
 
@@ -40,3 +42,16 @@ def loads(data: bytes) -> Any:
         raise
     except ValueError as wrong:  # an integer of more digits than Python converts
         raise InputError(f"not JSON that can be read: {wrong}", code="unreadable") from None
+
+
+_Typed = TypeVar("_Typed")
+
+
+def typed(value: Any, kind: type[_Typed]) -> _Typed:
+    """Writes nothing. JSON that was read, as a type, exactly. Raises InputError (`unreadable`) for another shape."""
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as wrong:
+        raise InputError(str(wrong), code="unreadable") from None
+    except UnicodeEncodeError:  # msgspec's, where it looks into a text or a key
+        raise InputError("a lone surrogate, which is no character", code="unreadable") from None

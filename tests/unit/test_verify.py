@@ -7,6 +7,7 @@ Not covered: cosign (not supported yet, and said so).
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -22,6 +23,7 @@ from test_signing import make_key
 
 from gpurunbook.cli import evidence, main
 from gpurunbook.errors import InputError, RunbookError
+from gpurunbook.evidence import bundle
 from gpurunbook.evidence.seal import manifest_digest, seal
 from gpurunbook.evidence.verify import Answer, verify
 from gpurunbook.journal import ZERO, canonical, digest
@@ -60,7 +62,7 @@ def agree(folder: Path, *names: str) -> None:
     manifest = json.loads(path.read_bytes())
     for name in names:
         manifest["files"][name] = digest((folder / name).read_bytes())
-    path.write_text(json.dumps(manifest, sort_keys=True, indent=1) + "\n")
+    path.write_bytes(bundle.dump(manifest))
 
 
 def rechain(folder: Path, change: Callable[[list[dict[str, Any]]], None]) -> None:
@@ -211,7 +213,7 @@ def test_a_removed_file_is_named_even_when_the_manifest_was_made_to_agree(folder
         (folder / name).unlink()
         manifest = json.loads(path.read_bytes())
         del manifest["files"][name]
-        path.write_text(json.dumps(manifest))
+        path.write_bytes(bundle.dump(manifest))
         answer = verify(folder)
         assert answer.verdict == "altered"
         assert any(name in difference.message for difference in answer.differences)
@@ -266,7 +268,7 @@ def test_a_journal_chained_anew_with_an_agreeing_manifest_is_given_away_by_the_n
     path = folder / "manifest.json"
     manifest = json.loads(path.read_bytes())
     manifest["journal"] = [json.loads(line)["hash"] for line in (folder / "journal.jsonl").read_bytes().splitlines()]
-    path.write_text(json.dumps(manifest))
+    path.write_bytes(bundle.dump(manifest))
     agree(folder, "journal.jsonl")
     answer = verify(folder)
     assert answer.verdict == "altered"
@@ -309,7 +311,7 @@ def test_a_verdict_cannot_be_raised_by_dropping_what_lowered_it(tmp_path: Path) 
     path = run.folder / "manifest.json"
     manifest = json.loads(path.read_bytes())
     manifest |= {"verdict": "pass", "exit": 0, "lowered": [], "anomalies": []}
-    path.write_text(json.dumps(manifest))
+    path.write_bytes(bundle.dump(manifest))
     told = json.loads((run.folder / "verdict.json").read_bytes())
     (run.folder / "verdict.json").write_text(
         json.dumps({**told, "verdict": "pass", "exit": 0, "lowered": [], "anomalies": []})
@@ -361,7 +363,7 @@ def test_a_path_in_the_manifest_is_only_a_name(folder: Path, name: str) -> None:
     manifest = json.loads(path.read_bytes())
     manifest["files"][name] = digest(b"{}")
     manifest["notebook"]["path"] = name
-    path.write_text(json.dumps(manifest))
+    path.write_bytes(bundle.dump(manifest))
     assert ("file", name) in named(verify(folder))
 
 
@@ -406,8 +408,78 @@ def test_any_value_of_a_field_is_an_answer(folder: Path, field: str, value: Any)
     manifest = json.loads(path.read_bytes())
     same = manifest[field] == value
     manifest[field] = value
-    path.write_text(json.dumps(manifest))
+    path.write_bytes(bundle.dump(manifest))
     assert verify(folder).verdict == ("consistent" if same else "altered")
+
+
+@pytest.mark.parametrize(
+    "name", ["manifest.json", "verdict.json", "findings.json", "journal.jsonl", "run.json", NOTEBOOK]
+)
+def test_no_byte_can_be_changed(folder: Path, name: str) -> None:
+    path = folder / name
+    whole = path.read_bytes()
+    for at in range(0, len(whole), max(1, len(whole) // 150)):
+        other = b"1" if whole[at : at + 1] != b"1" else b"2"
+        path.write_bytes(whole[:at] + other + whole[at + 1 :])
+        assert verify(folder).verdict == "altered", whole[max(0, at - 40) : at + 20]
+
+
+def test_a_manifest_of_another_spelling_is_altered(folder: Path) -> None:
+    path = folder / "manifest.json"
+    whole = path.read_bytes()
+    for other in (whole[:-1], whole + b"\n", json.dumps(json.loads(whole)).encode()):
+        path.write_bytes(other)
+        assert named(verify(folder)) == {("manifest", "manifest.json")}
+
+
+@pytest.mark.parametrize("field", ["versions", "renderer", "source"])
+def test_what_stands_in_the_manifest_alone_is_bound_by_the_verdict(folder: Path, field: str) -> None:
+    path = folder / "manifest.json"
+    manifest = json.loads(path.read_bytes())
+    at = next(i for i, cell in enumerate(manifest["source"]["cells"]) if cell["parameters"])
+    cells = [{**c, "sha256": digest(b"")} if i == at else c for i, c in enumerate(manifest["source"]["cells"])]
+    other = {
+        "versions": {**manifest["versions"], "python": "3.9.9"},
+        "renderer": digest(b""),
+        "source": {**manifest["source"], "cells": cells},
+    }
+    path.write_bytes(bundle.dump(manifest | {field: other[field]}))
+    assert named(verify(folder)) == {("verdict", "bound")}
+
+
+def test_a_verdict_of_the_first_seals_that_binds_nothing_holds(folder: Path) -> None:
+    told = json.loads((folder / "verdict.json").read_bytes())
+    (folder / "verdict.json").write_bytes(bundle.dump({k: told[k] for k in told.keys() - {"bound"}}))
+    assert verify(folder).verdict == "altered"
+    agree(folder, "verdict.json")
+    assert verify(folder).verdict == "consistent"
+
+
+@pytest.mark.parametrize("field", ["files", "source", "exit", "anomalies", "versions", "withheld", "run", "runbook"])
+@pytest.mark.parametrize("value", ["\ud800", ["\ud800"], {"\ud800": "\ud800"}, [{"\ud800": 1}]])
+def test_what_is_no_character_is_an_answer(folder: Path, field: str, value: Any) -> None:
+    path = folder / "manifest.json"
+    path.write_bytes(bundle.dump({**json.loads(path.read_bytes()), field: value}))
+    answer = verify(folder)
+    assert answer.verdict == "altered"
+    assert json.dumps(answer.as_json(), ensure_ascii=False).encode()
+    with contextlib.suppress(RunbookError):
+        assert call(evidence.report, folder, "--out", folder.parent / "page.html")[0] in (1, 2)
+
+
+@pytest.mark.parametrize("name", ["../outside", "a/b", "/tmp/x", "..", "", "\ud800", "a b"])
+def test_a_run_whose_name_leads_out_of_its_folder_is_altered(folder: Path, name: str) -> None:
+    def change(records: list[dict[str, Any]]) -> None:
+        records[0]["data"]["run"] = name
+
+    forge(folder, change)
+    old, new = json.dumps(made.RUN), json.dumps(name)
+    for file in (NOTEBOOK, "verdict.json", "manifest.json"):
+        (folder / file).write_text((folder / file).read_text().replace(old, new))
+    agree(folder, NOTEBOOK, "verdict.json")
+    answer = verify(folder)
+    assert answer.verdict == "altered"
+    assert any("no name of a run" in difference.message for difference in answer.differences)
 
 
 JUNK = [None, [], {}, "x", 7, {"a": []}, [None]]
@@ -421,7 +493,7 @@ def forge(folder: Path, change: Callable[[list[dict[str, Any]]], None]) -> None:
     for name in (NOTEBOOK, "verdict.json", "manifest.json"):
         (folder / name).write_text((folder / name).read_text().replace(before, hashes[-1]))
     manifest = json.loads((folder / "manifest.json").read_bytes())
-    (folder / "manifest.json").write_text(json.dumps({**manifest, "journal": hashes}))
+    (folder / "manifest.json").write_bytes(bundle.dump({**manifest, "journal": hashes}))
     agree(folder, NOTEBOOK, "journal.jsonl", "verdict.json")
 
 

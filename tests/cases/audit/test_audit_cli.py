@@ -60,6 +60,22 @@ def test_another_input_that_cannot_be_read_is_an_error(option: str, good: str, t
     assert len(json.loads(wrong.stdout)["records"]) == 1
 
 
+@pytest.mark.parametrize("option", ["--baseline", "--relations", "--platforms"])
+@pytest.mark.parametrize("text", [r'{"\ud800": 1}', r'{"verdict": ["\ud800"]}', r'"\ud800"', r'["\ud800"]'])
+def test_another_input_with_what_is_no_character_is_an_error(option: str, text: str, good: str, tmp_path: Path) -> None:
+    (tmp_path / "odd.json").write_text(text)
+    done = call("--pod-json", good, option, str(tmp_path / "odd.json"), "-o", "json")
+    assert answer(done) == (2, "error", [f"malformed-{option[2:]}"])
+
+
+@pytest.mark.parametrize("output", ["json", "csv", "table"])
+def test_a_name_of_other_bytes_than_utf_8_is_told_with_escapes(output: str) -> None:
+    done = process("--pod-json", b"\xff.json", "-o", output)  # type: ignore[arg-type]
+    assert done.returncode == 2
+    assert b"udcff.json" in done.stdout + done.stderr
+    assert b"Traceback" not in done.stderr
+
+
 def test_a_file_longer_than_the_limit_is_unreadable(good: str) -> None:
     with pytest.raises(ValueError, match="larger than 10 bytes"):
         read(good, limit=10)
