@@ -52,13 +52,15 @@ class Document(Need):
 class Folder(Need):
     """All files of one folder of the user's and below. Kept under `inputs/` of the run.
 
-    files, limit: how many files and bytes it may have in all. Observed as a mapping of path in the folder to bytes, or
-    to the Problem that hid that one file (a symbolic link, say).
+    files, limit: how many files and bytes it may have in all; withhold: a pure function from a file's path and bytes to
+    why no copy of it may be kept, "" when one may. Then its digest is kept with the reason. Observed as a mapping of
+    path in the folder to bytes, or to the Problem that hid that one file (a symbolic link, say).
     """
 
     path: str
     files: int = 5_000
     limit: int = 1 << 30
+    withhold: Callable[[str, bytes], str] | None = None
 
 
 @dataclass(frozen=True)

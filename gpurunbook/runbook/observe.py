@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
@@ -101,9 +102,16 @@ class Observer:
         place = f"inputs/{digest(repr(sums).encode())[7:19]}-{path.resolve().name}"
         for name, raw in found.items():
             if isinstance(raw, bytes):
-                keep.kept(self._folder / place / name, raw)
-                self.inputs[f"{place}/{name}"] = sums[name]
+                self._copy(f"{place}/{name}", raw, need.withhold(name, raw) if need.withhold else "")
         return found
+
+    def _copy(self, name: str, raw: bytes, withheld: str) -> None:
+        """The file itself; or, when it may not be kept, what is known of it under another name."""
+        if withheld:
+            name, told = f"{name}.withheld", {"sha256": digest(raw), "bytes": len(raw), "withheld": withheld}
+            raw = json.dumps(told, sort_keys=True).encode() + b"\n"
+        keep.kept(self._folder / name, raw)
+        self.inputs[name] = digest(raw)
 
     def _recorded_file(self, need: Recorded) -> bytes:
         wanted = self._recorded.get(need.step, {}).get(f"after/{need.name}")

@@ -21,7 +21,7 @@ from gpurunbook.supply.found import CHECK as CHECK
 from gpurunbook.supply.found import SOURCE as SOURCE
 from gpurunbook.supply.found import Found, Notes, Place
 from gpurunbook.supply.images import Images
-from gpurunbook.supply.packed import DEPTH, SHORTEST, VALUES, Packed, concern, packed
+from gpurunbook.supply.packed import BINARY, DEPTH, SHORTEST, VALUES, Packed, concern, packed
 from gpurunbook.supply.releases import CARRYING, CONCERNED, Layer, Releases, files_of
 from gpurunbook.supply.secrets import Secrets
 from gpurunbook.supply.settings import judge_policy
@@ -122,7 +122,7 @@ class Review:
                 if marks & _ITEM:
                     note(place, subject, hidden.items(node, trail))
             else:
-                if trail == _BINARY:
+                if trail == BINARY:
                     marks |= _PACKED
                 for key, value in node.items.items():
                     marks |= named[key]
@@ -141,7 +141,7 @@ class Review:
 
     def _unpack(self, place: Place, subject: str, node: Map | List, trail: Trail, kind: str) -> None:
         try:
-            for one in packed(node, trail, binary=kind == "ConfigMap" and trail == _BINARY, limit=self._left):
+            for one in packed(node, trail, binary=kind == "ConfigMap" and trail == BINARY, limit=self._left):
                 if not _is_values(one, trail, kind):
                     self._texts(place, subject, one)
         except InputError as wrong:
@@ -199,7 +199,6 @@ class _Marks(dict[str, int]):
 
 
 _IMAGE, _SECRET, _PACKED, _PAIR, _ITEM = 1, 2, 4, 8, 16
-_BINARY: Trail = (None, "binaryData")
 _NAMED = _Marks()
 
 

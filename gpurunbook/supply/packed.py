@@ -12,13 +12,18 @@ import posixpath
 import re
 import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
-from gpurunbook.supply.strictyaml import List, Map, Text, fault
-from gpurunbook.supply.tree import Trail, dotted, word
+from gpurunbook.errors import InputError
+from gpurunbook.supply.strictyaml import List, Map, Node, Text, documents, fault
+from gpurunbook.supply.tree import Trail, dotted, walk, word
 
 DEPTH = 8
 """Texts in texts that are followed; deeper ones are refused."""
+
+BINARY: Trail = (None, "binaryData")
+"""Where a ConfigMap has base64."""
 
 SHORTEST = 24
 """Characters below which no text is a manifest."""
@@ -106,6 +111,25 @@ def packed(node: Map | List, trail: Trail, *, binary: bool, limit: int) -> Itera
             found = _guessed(value, field, name, limit)
         if found:
             yield found
+
+
+def opened(root: Node, limit: int, depth: int = 0) -> Iterator[Map | List]:
+    """Writes nothing. The documents in the texts of a document, and in theirs. What cannot be read is left out: the
+    review tells it.
+    """
+    for node, trail in walk(root, without=("sops", "status")):
+        if depth >= DEPTH or not any(
+            isinstance(item, Text) and (trail == BINARY or (len(item.text) >= SHORTEST and concern(item.text)))
+            for item in (node.items if isinstance(node, List) else node.items.values())
+        ):
+            continue
+        with suppress(InputError):
+            for one in packed(node, trail, binary=trail == BINARY, limit=limit):
+                with suppress(InputError):
+                    for inner in documents(one.data, limit=limit):
+                        if not isinstance(inner, Text):
+                            yield inner
+                            yield from opened(inner, limit, depth + 1)
 
 
 def _guessed(value: Text, field: str, name: str, limit: int) -> Packed | None:

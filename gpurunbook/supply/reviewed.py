@@ -13,9 +13,11 @@ from gpurunbook.errors import InputError
 from gpurunbook.findings import Finding, Status
 from gpurunbook.plan import Check, Folder, Judgement, Need, Observed, Problem, Recorded, Seen
 from gpurunbook.supply import live, places, sightings, strictyaml
-from gpurunbook.supply.manifests import CHECK, LIMIT, SOURCE, Review, Reviewed
+from gpurunbook.supply.manifests import CHECK, LIMIT, SOURCE, Review, Reviewed, review
 from gpurunbook.supply.members import at
+from gpurunbook.supply.packed import opened
 from gpurunbook.supply.promotion import as_file
+from gpurunbook.supply.secrets import SECRET_CODES
 from gpurunbook.supply.sightings import Sighting
 from gpurunbook.supply.strictyaml import List, Map, Node
 from gpurunbook.supply.tuple import Tuple
@@ -33,16 +35,18 @@ def manifests_kept(
     `manifests.json` with every image that is rendered.
     """
     folders = [("declared", path) for path in declared] + [("rendered", path) for path in rendered]
-    needs: dict[str, Need] = {f"{word} {path}": Folder(path) for word, path in folders}
+    needs: dict[str, Need] = {f"{word} {path}": Folder(path, withhold=withheld) for word, path in folders}
 
     def judge(seen: Seen) -> Judgement:
         files = {word: list(_files(word, seen)) for word in ("declared", "rendered")}
         answer = _review(seen, [*files["declared"], *files["rendered"]])
+        deep = answer.verdict != "error"  # a text that unpacks without end was refused, and is not opened again
+        objects = {word: list(_documents(given, deep=deep)) for word, given in files.items()}
         stands: dict[str, Sequence[Sighting]] = {
-            "declared": sightings.declared(list(_documents(files["declared"]))),
-            "rendered": sightings.rendered(list(_documents(files["rendered"]))),
+            "declared": sightings.declared(objects["declared"]),
+            "rendered": sightings.rendered(objects["rendered"]),
         }
-        images = sorted(set(_images(_documents(files["rendered"]))))
+        images = sorted(set(_images(objects["rendered"])))
         table = _places(seen, namespaces, nodes, stands)
         given = {"declared": declared, "rendered": rendered}
         findings = [_unknown("not-given", word, "no folder was given") for word, paths in given.items() if not paths]
@@ -51,6 +55,19 @@ def manifests_kept(
         return Judgement(tuple(findings), table.views, facts, {"manifests.json": as_file({"images": images})})
 
     return Check("Manifest review, and the tuple wherever it stands", {**needs, **_needs(namespaces)}, judge)
+
+
+def withheld(name: str, data: bytes) -> str:
+    """Writes nothing. Why no copy of a file may stand in the evidence: a secret is in it, or nobody can tell; else "".
+
+    The redactor cannot help here: a password has no shape.
+    """
+    if not name.endswith(_NAMES):
+        return "no manifest: it was not judged"
+    codes = {one.finding.code: one.finding.status for one in review([(name, data)]).found}
+    if secret := sorted(SECRET_CODES & codes.keys()):
+        return f"a secret is in it: {', '.join(secret)}"
+    return "it could not be read, so nobody can tell what is in it" if Status.UNKNOWN in codes.values() else ""
 
 
 def still_live(namespaces: Sequence[str], nodes: Sequence[str]) -> Check:
@@ -133,12 +150,13 @@ def _flaws(answer: Reviewed) -> Iterator[Finding]:
         yield Finding(CHECK, "manifests", Status.PASS, "manifests-kept", message, "", SOURCE)
 
 
-def _documents(files: Iterable[tuple[str, bytes]]) -> Iterator[dict[str, Any]]:
-    """Every object, its scalars as text; what cannot be read is told by the review."""
+def _documents(files: Iterable[tuple[str, bytes]], *, deep: bool) -> Iterator[dict[str, Any]]:
+    """Every object, also those in texts (deep), its scalars as text; what cannot be read is told by the review."""
     for _, data in files:
         try:
             for node in strictyaml.documents(data, limit=LIMIT):
-                yield from _objects(_plain(node))
+                for one in (node, *(opened(node, LIMIT) if deep else ())):
+                    yield from _objects(_plain(one))
         except InputError:
             continue
 

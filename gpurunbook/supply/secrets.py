@@ -44,6 +44,10 @@ _LICENCE = re.compile(r".*\.tok|client_configuration_token.*")
 _REFERRING = frozenset({"ExternalSecret", "ClusterExternalSecret", "SecretStore", "ClusterSecretStore", "SealedSecret"})
 """Kinds whose `secretKey` and `token` name something elsewhere, or are encrypted by another means."""
 
+SECRET_CODES = frozenset({"secret-value", "private-key", "known-token", "registry-password", "licence-token"})
+SECRET_CODES |= {"licensing-config", "sops-not-encrypted"}
+"""Findings that say that a secret stands in the file."""
+
 _REMEDY = "Take it out and keep it in a SOPS-encrypted Secret; whoever had this file has the secret, so replace it."
 
 

@@ -6,6 +6,7 @@ copies under `inputs/`. Not covered: what the files mean (test_gate.py).
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from datetime import UTC, datetime
@@ -91,6 +92,20 @@ def test_what_was_seen_is_copied_and_told(tmp_path: Path) -> None:
     for name, wanted in look.inputs.items():
         assert name.startswith("inputs/")
         assert digest((tmp_path / "run" / name).read_bytes()) == wanted
+
+
+def test_of_a_file_that_may_not_be_kept_only_its_digest_is(tmp_path: Path) -> None:
+    home = made(tmp_path, "given/a.yaml", "given/b.yaml")
+    look = Observer(tmp_path / "run", home, lambda: pytest.fail("no"), lambda: datetime.now(UTC), {})
+    seen = look({"given": Folder("given", withhold=lambda name, data: "why" if name == "a.yaml" else "")})
+    assert set(seen["given"].value) == {"a.yaml", "b.yaml"}, "it is judged all the same"
+    withheld, kept = sorted(look.inputs)
+    assert (kept.endswith("/b.yaml"), withheld.endswith("/a.yaml.withheld")) == (True, True)
+    told = (tmp_path / "run" / withheld).read_bytes()
+    data = b"given/a.yaml"
+    assert json.loads(told) == {"bytes": len(data), "sha256": digest(data), "withheld": "why"}
+    assert look.inputs[withheld] == digest(told)
+    assert not [path for path in (tmp_path / "run").rglob("*") if path.is_file() and path.read_bytes() == data]
 
 
 def test_another_content_of_the_same_folder_is_kept_beside_it(tmp_path: Path) -> None:

@@ -133,6 +133,36 @@ def test_every_image_of_a_pod_spec_is_noted_wherever_it_stands() -> None:
     listed = {"kind": "List", "items": [job]}
     found = manifests(rendered=folder("rendered", **{"x.yaml": yaml.safe_dump(listed).encode()}))
     assert {"a:1", "b:1", "c:1"} <= set(json.loads(found.files["manifests.json"])["images"])
+    packed = {
+        "kind": "ConfigMap",
+        "metadata": {"name": "x"},
+        "data": {"addon.yaml": yaml.safe_dump({"apiVersion": "v1", **job})},
+    }
+    found = manifests(rendered=folder("rendered", **{"x.yaml": yaml.safe_dump(packed).encode()}))
+    assert {"a:1", "b:1", "c:1"} <= set(json.loads(found.files["manifests.json"])["images"])
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "why"),
+    [
+        ("a.yaml", "kind: Pod\n", ""),
+        ("a.yaml", "kind: Pod\nspec: {containers: [{image: 'a:latest'}]}\n", ""),
+        ("a.yaml", "kind: Secret\nstringData: {a: hunter2}\n", "secret-value"),
+        ("a.yaml", "registry: {password: hunter2}\n", "secret-value"),
+        ("a.yaml", "spec:\n  a: |\n    apiVersion: v1\n    kind: Secret\n    data: {a: eA==}\n", "secret-value"),
+        ("a.sops.yaml", "a: hunter2\n", "sops-not-encrypted"),
+        ("a.yaml", "password: hunter2\nb: [\n", "could not be read"),
+        ("a.env", "PASSWORD=hunter2\n", "not judged"),
+    ],
+)  # fmt: skip
+def test_no_copy_of_a_file_with_a_secret_is_kept(name: str, text: str, why: str) -> None:
+    check = manifests_kept(["declared"], ["rendered"], NAMESPACES, [])
+    for need in check.needs.values():
+        if isinstance(need, Folder):
+            assert need.withhold is not None
+            told = need.withhold(name, text.encode())
+            assert (why in told, bool(told)) == (True, bool(why))
+            assert "hunter2" not in told
 
 
 def test_versions_that_yaml_would_read_as_numbers_stay_text() -> None:
