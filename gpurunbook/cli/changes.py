@@ -164,7 +164,7 @@ def abort(run: str, **options: Any) -> int:
     """Undo what a run left in the cluster: each node that it cordoned is released, its lease is taken and given back.
 
     A dry run unless --set apply=true; with several nodes, one after the other, until one is not released. Exit 1 also
-    when the run left something that this does not undo.
+    when the run left something that this does not undo, such as the lease of a node that another run has cordoned.
     """
     from gpurunbook.errors import InputError
     from gpurunbook.folder import workspace
@@ -178,19 +178,23 @@ def abort(run: str, **options: Any) -> int:
     if not mine:
         click.echo(f"run {run} left nothing in this cluster")
         return 0
-    nodes = sorted({left.target.removeprefix("node/") for left in mine if left.target.startswith("node/")})
+    theirs = {left.target for left in found if left.kind == "cordon" and left.run != run}
+    nodes = sorted({left.target.removeprefix("node/") for left in mine if _on_node(left) and left.target not in theirs})
     held = {left.target.removeprefix("node/") for left in mine if left.kind == "lease"}
     for node in nodes:
         taken = [f"take_over={run}"] if node in held else []
         code = _change("node_cordon", [f"node={node}", "action=release", *taken], **dict(options))
         if code:
             return code
-    others = [left for left in mine if not left.target.startswith("node/")]
+    others = [left for left in mine if not _on_node(left) or left.target in theirs]
     for left in others:
-        click.echo(
-            f"not undone by this command: {left.kind} {harmless(left.name)} of {harmless(left.target)}", err=True
-        )
+        what = f"{left.kind} {harmless(left.name)} of {harmless(left.target)}"
+        click.echo(f"not undone by this command: {what}; `gpurunbook leftovers` says how", err=True)
     return 1 if others else 0
+
+
+def _on_node(left: Leftover) -> bool:
+    return left.target.startswith("node/")
 
 
 @click.command(context_settings=_HELP)

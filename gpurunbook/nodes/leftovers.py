@@ -44,14 +44,21 @@ def needs() -> dict[str, Need]:
 
 
 def leftovers(seen: Seen) -> tuple[list[Leftover], list[Problem]]:
-    """Writes nothing. All that is ours, by kind and name, and what could not be listed: that is never nothing."""
+    """Writes nothing. All that is ours, by kind and name, and what could not be listed: that is never nothing.
+
+    A lease can stand beside a cordon of its own run, beside another run's, or alone: a request to take it may arrive
+    when its run is over, and nothing can refuse it then.
+    """
     problems = [observed.problem for _, observed in sorted(seen.items()) if observed.problem]
-    found = [left for node in seen["nodes"].value or () if (left := _cordon(node))]
-    found += [_lease(lease) for lease in seen["leases"].value or ()]
+    nodes, leases = seen["nodes"].value or (), seen["leases"].value or ()
+    holders = {_target(lease): _holder(lease) for lease in leases}
+    cordons = [left for node in nodes if (left := _cordon(node, holders))]
+    owners = {left.target: left.run for left in cordons}
+    found = [*cordons, *(_lease(lease, owners) for lease in leases)]
     return sorted(found, key=lambda left: (left.kind, left.name)), problems
 
 
-def _cordon(node: Mapping[str, Any]) -> Leftover | None:
+def _cordon(node: Mapping[str, Any], holders: Mapping[str, str]) -> Leftover | None:
     now = cordon.standing(node, "")
     if now.owner is None and not now.tainted and not now.garbled:
         return None
@@ -59,15 +66,28 @@ def _cordon(node: Mapping[str, Any]) -> Leftover | None:
     run, since = (now.run, str(now.owner["time"])) if now.owner else ("", "")
     marks = [word for word, there in (("unschedulable", now.unschedulable), ("taint", now.tainted)) if there]
     state = f"{' and '.join(marks) or 'no guard left'}{'' if now.owner else '; no readable owner'}"
-    known = _PLAIN.fullmatch(run) and _PLAIN.fullmatch(name)
-    go_on = f"gpurunbook release {name}, or gpurunbook adopt {name}" if known else "look at the node by hand"
-    return Leftover("cordon", name, f"node/{name}", run, since, state, go_on)
+    target = f"node/{name}"
+    taken = f" --set take_over={holders[target]}" if target in holders else ""
+    known = all(_PLAIN.fullmatch(word) for word in (run, name, holders.get(target, "x")))
+    go_on = f"gpurunbook release {name}{taken}, or gpurunbook adopt {name}{taken}"
+    return Leftover("cordon", name, target, run, since, state, go_on if known else "look at the node by hand")
 
 
-def _lease(lease: Mapping[str, Any]) -> Leftover:
+def _lease(lease: Mapping[str, Any], owners: Mapping[str, str]) -> Leftover:
     metadata, spec = lease["metadata"], lease.get("spec") or {}
-    run = str(spec.get("holderIdentity") or "")
-    target = str((metadata.get("annotations") or {}).get(TARGET) or "")
+    run, target = _holder(lease), _target(lease)
     name = f"{metadata.get('namespace')}/{metadata['name']}"
-    go_on = f"gpurunbook abort {run}" if _PLAIN.fullmatch(run) else "look at the lease by hand"
-    return Leftover("lease", name, target, run, str(spec.get("acquireTime") or ""), "held", go_on)
+    go_on = [] if owners.get(target, run) != run else [f"gpurunbook abort {run}"]
+    if target in owners:
+        go_on.append(f"gpurunbook adopt {target.removeprefix('node/')} --set take_over={run}, which keeps the cordon")
+    known = _PLAIN.fullmatch(run) and (target not in owners or _PLAIN.fullmatch(target.removeprefix("node/")))
+    next_ = ", or ".join(go_on) if known else "look at the lease by hand"
+    return Leftover("lease", name, target, run, str(spec.get("acquireTime") or ""), "held", next_)
+
+
+def _holder(lease: Mapping[str, Any]) -> str:
+    return str((lease.get("spec") or {}).get("holderIdentity") or "")
+
+
+def _target(lease: Mapping[str, Any]) -> str:
+    return str((lease["metadata"].get("annotations") or {}).get(TARGET) or "")

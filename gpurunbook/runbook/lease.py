@@ -105,7 +105,8 @@ def take(run: Ledger, door: Door, namespace: str) -> None:
         raise GateError(
             f"run {_holder(found) or 'unknown'} holds it since {since}",
             subject=f"lease {namespace}/{name(wanted)}",
-            remedy="Wait until that run closes. If it died, resume it, or begin a new run that names it in take_over.",
+            remedy="Wait until that run closes. If it died, resume it; if it is over, begin a new run that names it in "
+            "take_over.",
             code="lease-held",
         ) from wrong
     except NotFound as wrong:

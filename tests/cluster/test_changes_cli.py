@@ -25,7 +25,8 @@ from gpurunbook.errors import InputError, ParameterError
 from gpurunbook.folder import keep, workspace
 from gpurunbook.journal import read, replay
 from gpurunbook.nodes import cordon
-from gpurunbook.runbook import approval, plans
+from gpurunbook.pointers import fill
+from gpurunbook.runbook import approval, lease, plans
 from gpurunbook.runbook.site import Site
 
 NOTEBOOKS = Path(__file__).parents[2] / "runbooks"
@@ -152,7 +153,8 @@ def test_leftovers_lists_cordons_and_leases_with_their_runs(lab: Lab) -> None:
     ]
     assert not [left for left in said["leftovers"] if left["target"] == f"node/{free}"]
     text = command("leftovers").output
-    assert f"gpurunbook release {node}, or gpurunbook adopt {node}" in text
+    taken = f"--set take_over={run.id}"  # its lease is still held, so that whoever goes on must name it
+    assert f"gpurunbook release {node} {taken}, or gpurunbook adopt {node} {taken}" in text
     assert f"gpurunbook abort {run.id}" in text
 
 
@@ -206,6 +208,21 @@ def test_abort_names_a_lease_that_it_cannot_undo(lab: Lab) -> None:
     assert result.return_value == 1
     assert "gpu-operator/gpurunbook-cluster" in result.output
     lab.admin.call("DELETE", f"{runs.LEASES}/gpurunbook-cluster")
+
+
+def test_abort_lifts_no_cordon_of_another_run_for_a_lease_of_this_one(lab: Lab) -> None:
+    node = lab.node()
+    run = lab.applied(node)
+    mutation = lease.acquire("gpu-operator", f"node/{node}")
+    body = fill(mutation.body, {"run": "r-late", "reason": "x", "time": "2026-01-31T12:00:00.000000Z"})
+    lab.admin.call("POST", mutation.target.path, body)
+    before = set(lab.out.iterdir())
+    result = command("abort", "r-late", "--set=max_out=999")
+    assert (result.return_value, set(lab.out.iterdir())) == (1, before)
+    assert f"not undone by this command: lease gpu-operator/gpurunbook-node-{node}" in result.output
+    assert f"gpurunbook adopt {node} --set take_over=r-late, which keeps the cordon" in command("leftovers").output
+    assert (owner(lab.seen(node)), marks(lab.seen(node))) == (run.id, WHOLE)
+    lab.admin.call("DELETE", f"{mutation.target.path}/{mutation.target.name}")
 
 
 @pytest.mark.parametrize("name", ["release", "adopt"])
@@ -273,7 +290,7 @@ def test_abort_plans_the_release_of_a_dead_run_and_release_with_the_plan_gives_t
     keep.release(run.folder / workspace.KERNEL_LOCK)
     before = set(lab.out.iterdir())
     result = command("abort", run.id, "--set=max_out=999")
-    assert result.return_value == 0
+    assert result.return_value == 0, (result.output, result.stderr)
     (made,) = [p for p in set(lab.out.iterdir()) - before if (p / "run.json").exists()]
     assert closing(made) == ("planned", "planned")
     assert marks(lab.seen(node)) == WHOLE

@@ -24,7 +24,8 @@ from gpurunbook.embedded import actors
 from gpurunbook.findings import Finding, Status
 from gpurunbook.nodes.cordon import ANNOTATION, TAINT
 from gpurunbook.plan import Object, Progress, Seen, Wait
-from gpurunbook.runbook import guard
+from gpurunbook.pointers import fill
+from gpurunbook.runbook import guard, lease
 from gpurunbook.runbook.run import Run
 
 WHOLE, NONE = (True, True, True), (False, False, False)
@@ -132,10 +133,10 @@ def test_the_lease_of_a_named_run_is_taken_over_and_given_back(lab: Lab) -> None
     values = lab.planned(node, action="adopt", take_over=dead.id)
     run = lab.cordon(node, **values)
     finish(run, until="mark")
-    lease = lab.lease(node)
-    assert lease is not None
-    assert lease["spec"]["holderIdentity"] == run.id
-    assert lease["metadata"]["annotations"]["gpurunbook.io/taken-from"] == dead.id
+    held = lab.lease(node)
+    assert held is not None
+    assert held["spec"]["holderIdentity"] == run.id
+    assert held["metadata"]["annotations"]["gpurunbook.io/taken-from"] == dead.id
     rest(run, after="mark")
     assert (lab.lease(node), owner(lab.seen(node))) == (None, run.id)
     # The run that was taken for dead does nothing more to the node.
@@ -152,13 +153,56 @@ def test_a_lease_is_kept_after_a_failure_and_found_again_by_the_same_run(lab: La
     with pytest.raises(errors.GateError):
         step(run, "settled")
     assert verdict(run)[0] == "failed"
-    lease = lab.lease(node)
-    assert lease is not None
-    assert lease["spec"]["holderIdentity"] == run.id
+    held = lab.lease(node)
+    assert held is not None
+    assert held["spec"]["holderIdentity"] == run.id
     left = closing(run)["left_behind"]
     assert [line.split(":")[0] for line in left] == [f"Lease gpurunbook-node-{node}", f"Node {node}"]
     assert f"`gpurunbook abort {run.id}` undoes it" in left[0]
     assert f"--run-id {run.id}" in closing(run)["next"]
+
+
+def arrives_late(lab: Lab, node: str, run: Run) -> None:
+    """The request for the lease whose answer was lost, when its run is over: nothing refuses it."""
+    mutation = lease.acquire("gpu-operator", f"node/{node}")
+    body = fill(mutation.body, {"run": run.id, "reason": "x", "time": "2026-01-31T12:00:00.000000Z"})
+    lab.admin.call("POST", mutation.target.path, body)
+
+
+@pytest.mark.parametrize("action", ["release", "adopt"])
+def test_a_lease_that_arrives_when_its_run_is_over_keeps_the_next_out_until_that_one_names_it(
+    lab: Lab, action: str
+) -> None:
+    node = lab.node()
+    first = lab.applied(node)
+    arrives_late(lab, node, first)
+    run = lab.cordon(node, **lab.planned(node, action=action))
+    finish(run, until="hands")
+    with pytest.raises(errors.GateError, match=f"run {first.id} holds it") as refused:
+        step(run, "mark")
+    assert "if it is over, begin a new run that names it in take_over" in refused.value.remedy
+    second = lab.applied(node, action=action, take_over=first.id)
+    assert verdict(second) == ("pass", "all-steps-passed")
+    assert (lab.lease(node), owner(lab.seen(node))) == (None, second.id if action == "adopt" else "")
+
+
+def test_a_lease_that_arrives_for_a_node_in_service_is_given_back(lab: Lab) -> None:
+    node = lab.node()
+    first = lab.applied(node, action="release")
+    before = lab.seen(node)
+    arrives_late(lab, node, first)
+    assert verdict(lab.applied(node, action="release", take_over=first.id)) == ("pass", "all-steps-passed")
+    assert (lab.lease(node), lab.seen(node)) == (None, before)
+
+
+def test_a_run_that_is_run_again_gives_back_its_lease_that_arrived_late(lab: Lab) -> None:
+    node = lab.node()
+    run = lab.applied(node)
+    arrives_late(lab, node, run)
+    before = lab.seen(node)
+    finish(run)
+    assert verdict(run) == ("pass", "all-steps-passed")
+    assert (lab.lease(node), lab.seen(node)) == (None, before)
 
 
 def test_a_lease_namespace_that_is_not_there_is_named(lab: Lab) -> None:

@@ -147,7 +147,7 @@ class Bench:
             return
         other = place.copy(place.folder / "newcomer", runs=False)
         try:
-            values = GOALS[case.goal] | _going_on(other, case.goal)
+            values = GOALS[case.goal] | going_on(other, case.goal)
             applying = other.planned("dry", values)
             assert other.run("apply", applying) == 0, other.said("apply")
             assert world.comes_to(other, "plan") == case.end_of_newcomer
@@ -158,7 +158,7 @@ class Bench:
         self._newcomers.add(found)
 
 
-def _going_on(place: Place, goal: str) -> dict[str, Any]:
+def going_on(place: Place, goal: str) -> dict[str, Any]:
     """What `gpurunbook leftovers` tells a person to give to his own run."""
     cluster = Cluster("", Connection(load("", str(place.kubeconfig))))
     found, problems = leftovers.leftovers({n: cluster.observe(need) for n, need in leftovers.needs().items()})

@@ -3,8 +3,8 @@
 Covered: cordon and release, each mutation lost on the way, carried out with nobody told, answered and not recorded;
 afterwards a newcomer with nothing but the cluster, and the run begun again (bench.py has the rules). By default the
 gaps are those around mutations; the whole matrix has every gap. A patch that arrives when the run was begun again long
-ago. Not covered: kernels (test_kernels.py), faults of the server (test_faults.py); a late creation of a lease, which
-nothing can refuse.
+ago, and the creation of a lease, which nothing can refuse then. Not covered: kernels (test_kernels.py), faults of the
+server (test_faults.py).
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 import world
-from bench import RUN, Bench, killed_at_request, met
-from stage import NODE, eventually, kill
+from bench import GOALS, RUN, Bench, Case, going_on, killed_at_request, met
+from points import Request
+from stage import NODE, Place, eventually, kill
 
 pytestmark = pytest.mark.sweep
 
@@ -60,3 +61,36 @@ def test_a_patch_that_arrives_after_the_run_was_begun_again_is_not_carried_out_t
         assert world.turns(place) == case.turns
         assert world.persisted(place).count(("PATCH", NODE)) == 1
         place.stop()
+
+
+@pytest.mark.parametrize("goal", ["cordon", "release"])
+def test_a_lease_that_arrives_when_its_run_is_over_is_found_and_given_back_by_the_next(
+    bench: Bench, point: Any, goal: str
+) -> None:
+    case = bench.case(goal)
+    request = next(request for request, _, _ in case.mutations if request.method == "POST")
+    with point(f"late {request.label}"):
+        place = late(bench, case, request)
+        assert world.owner(world.node(place)) == (RUN if goal == "cordon" else "")
+        assert place.run("next", place.planned("dry-next", GOALS[goal] | going_on(place, goal))) == 0
+        assert world.lease_holder(place) == ""
+        assert world.turns(place) == case.turns
+        place.stop()
+
+
+def late(bench: Bench, case: Case, request: Request) -> Place:
+    """A place whose run closed well, and then the lease came that it had asked for before it was killed."""
+    for delay in (6.0, 30.0):  # the longer one for a machine on which the run takes longer than that
+        place = bench.fresh(case.base)
+        place.server.control("POST", "faults", request.fault({"delay": delay}))
+        process = place.begin(RUN, case.values)
+        eventually(lambda place=place: met(place), f"{request.label} comes")
+        kill(process)
+        assert place.run(RUN, case.values) == 0, place.said(RUN)
+        eventually(
+            lambda place=place: any("fault" in entry for entry in place.server.log()), f"{request.label} is over"
+        )
+        if world.lease_holder(place) == RUN:
+            return place
+        place.stop()
+    raise AssertionError(f"{request.label}: the run was not over when it came")

@@ -82,6 +82,27 @@ def test_a_lease_names_its_run_target_and_abort() -> None:
     assert (left.run, left.since, left.next) == ("r1", "2026-01-31T11:59:00.000000Z", "gpurunbook abort r1")
 
 
+@pytest.mark.parametrize(
+    ("holder", "lease_next", "cordon_next"),
+    [
+        (
+            "r1",
+            "gpurunbook abort r1, or gpurunbook adopt gpu-a --set take_over=r1, which keeps the cordon",
+            "gpurunbook release gpu-a --set take_over=r1, or gpurunbook adopt gpu-a --set take_over=r1",
+        ),
+        (
+            # To abort r2 must not lift the cordon of r1.
+            "r2",
+            "gpurunbook adopt gpu-a --set take_over=r2, which keeps the cordon",
+            "gpurunbook release gpu-a --set take_over=r2, or gpurunbook adopt gpu-a --set take_over=r2",
+        ),
+    ],
+)
+def test_a_lease_beside_a_cordon_is_named_in_what_goes_on(holder: str, lease_next: str, cordon_next: str) -> None:
+    marks, held = found([node("gpu-a", True, True, OWNER)], [lease(run=holder)])
+    assert (held.next, marks.next) == (lease_next, cordon_next)
+
+
 def test_a_lease_without_a_holder_or_target_is_no_crash_and_no_command() -> None:
     for one in (lease(run=None), lease(run=""), lease(target=None, run="")):
         (left,) = found(leases=[one])
