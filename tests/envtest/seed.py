@@ -4,7 +4,8 @@ Written are the objects that nobody controls; what a controller makes of them (p
 the real one makes, and kwok runs it. Then the state is that of the fixture as far as a runbook sees it, but for uids,
 names of controlled pods, times and the server's version.
 
-What the next fixture has too is put right and not made anew, which takes a second and not ten.
+What the next fixture has too is put right and not made anew, which takes a second and not ten. Its actors are played by
+rivals.py.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from gpurunbook.embedded.resources import CRDS, Catalog, Resource
 from gpurunbook.embedded.seed import REHEARSAL, fill
 from gpurunbook.embedded.store import Store
 from tests.envtest.controlplane import HOLD, ControlPlane
+from tests.envtest.rivals import READS_LOG
 
 Obj = dict[str, Any]
 
@@ -75,6 +77,8 @@ class Seeder:
         read = fixture.load(folder)
         if read.config.faults or read.config.logs or read.config.poses_as:
             raise Unseedable(f"{folder}: faults, logs and poses_as are the embedded server's own")
+        if any(actor.name == READS_LOG for actor in read.config.actors):
+            raise Unseedable(f"{folder}: {READS_LOG} reads the embedded server's request log")
         store, catalog = Store(), Catalog()
         fill(store, catalog, read)
         resources = {resource.table: resource for resource in reversed(catalog.all())}  # v1 before its betas

@@ -100,6 +100,7 @@ def test_what_the_next_fixture_has_not_is_gone(admin: Client, seeder: Seeder) ->
     assert "odd" not in node["metadata"]["labels"]
 
 
-def test_what_only_the_embedded_server_can_show_is_refused(seeder: Seeder) -> None:
-    with pytest.raises(Unseedable, match="faults"):
-        seeder.show(CLUSTERS / "audit-throttled")
+@pytest.mark.parametrize(("name", "why"), [("audit-throttled", "faults"), ("promotion-gate-opened", "editor reads")])
+def test_what_only_the_embedded_server_can_show_is_refused(seeder: Seeder, name: str, why: str) -> None:
+    with pytest.raises(Unseedable, match=why):
+        seeder.show(CLUSTERS / name)
