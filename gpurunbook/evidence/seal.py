@@ -21,7 +21,8 @@ from gpurunbook.errors import EvidenceError, InputError, JournalError, RunInUse
 from gpurunbook.evidence import bundle, executed, facts, report, signing
 from gpurunbook.folder import workspace
 from gpurunbook.journal import Journal, Record, digest, locked, parse, replay
-from gpurunbook.shown.redact import redact, scan
+from gpurunbook.leaks import scan
+from gpurunbook.shown.redact import redact
 
 DYING_SECONDS = 3.0
 """How long a kernel that is ending may keep the lock of a run that did not close."""

@@ -15,8 +15,8 @@ from gpurunbook.errors import EvidenceError, InputError
 from gpurunbook.evidence import bundle, executed, facts, report, signing
 from gpurunbook.evidence.comparison import SHOWN, Comparison, Difference, Manifest
 from gpurunbook.journal import digest, parse
+from gpurunbook.leaks import scan
 from gpurunbook.shown.hostile import harmless
-from gpurunbook.shown.redact import scan
 from gpurunbook.supply import strictjson
 
 EXIT = {"consistent": 0, "anchored": 0, "signed": 0, "altered": 1, "unsealed": 2}

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from gpurunbook.errors import InputError
 from gpurunbook.findings import Status
+from gpurunbook.leaks import suspect
 from gpurunbook.supply import images, secrets, strictyaml
 from gpurunbook.supply.charts import judge_charts
 from gpurunbook.supply.found import CHECK as CHECK
@@ -128,7 +129,7 @@ class Review:
                     marks |= named[key]
                     if type(value) is Text and len(value.text) > 15:
                         text = value.text
-                        if secrets.suspect(text):
+                        if suspect(text):
                             marks |= _SECRET
                         if len(text) >= SHORTEST and concern(text):
                             marks |= _PACKED

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from functools import lru_cache
 
+from gpurunbook import leaks
 from gpurunbook.supply import sops
 from gpurunbook.supply.flaws import Flaw
 from gpurunbook.supply.sops import ENCRYPTED
@@ -13,22 +14,14 @@ from gpurunbook.supply.strictyaml import List, Map, Node, Text
 from gpurunbook.supply.tree import Trail, at, dotted, steps, word
 
 _CLAIMS = re.compile(r".+\.(?:sops|enc)\.(?:ya?ml|json)", re.IGNORECASE)
-_SHAPES = (
-    ("private-key", re.compile(r"-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY-----|AGE-SECRET-KEY-1[0-9A-Z]{20,}")),
-    (
-        "registry-password",
-        re.compile(r'"auth"\s*:\s*"[A-Za-z0-9+/=]{6,}"|"auths"\s*:.*"password"\s*:\s*"[^"]', re.DOTALL),
-    ),
-    (
-        "known-token",
-        re.compile(
-            r"eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}|nvapi-[A-Za-z0-9_-]{20,}|\bhf_[A-Za-z0-9]{30,}"
-            r"|\bgh[pousr]_[A-Za-z0-9]{30,}|github_pat_[A-Za-z0-9_]{30,}|glpat-[A-Za-z0-9_-]{20,}|\bAKIA[0-9A-Z]{16}\b"
-            r"|\bxox[abprs]-[A-Za-z0-9-]{10,}|\b[a-z][a-z0-9+.-]*://[^/\s:@${}]+:[^/\s@${}]{3,}@"
-        ),
-    ),
-)
-_HINT = re.compile(r"-----BEGIN|AGE-SECRET|\"auth|eyJ|nvapi-|hf_|gh[pousr]_|github_|glpat-|AKIA|xox|://[^/@]*@")
+_CODES = {
+    "private-key": ("private-key", "a private key"),
+    "registry-login": ("registry-password", "a registry password"),
+    "vgpu-licence-token": ("licence-token", "a vGPU licence token"),
+}
+"""Codes of shapes; of any other: a token."""
+
+_HEADER = re.compile(r"-----BEGIN (?:[A-Z0-9]+ ){0,3}PRIVATE KEY(?: BLOCK)?-----")
 
 _NAME = re.compile(
     r"(?!.*existing).*(?:password|passwd|passphrase|token|apikey|privatekey|clientsecret|secretaccesskey"
@@ -56,11 +49,6 @@ def _secret_name(key: str) -> bool:
     return _NAME.fullmatch(re.sub(r"[-_]|\.(?!tok\Z)", "", key.lower())) is not None
 
 
-def suspect(text: str) -> bool:
-    """Writes nothing. Whether a shape may be in a text. Quick: most have none."""
-    return _HINT.search(text) is not None
-
-
 def concern(key: str) -> bool:
     """Writes nothing. Whether a secret can stand under such a key."""
     return key == "licensingConfig" or _secret_name(key)
@@ -68,10 +56,12 @@ def concern(key: str) -> bool:
 
 def judge_text(value: Text, field: str) -> Iterator[Flaw]:
     """Writes nothing. Secrets that are known by their shape, in any text. The secret itself is not told."""
-    for code, shape in _SHAPES:
-        if shape.search(value.text):
-            what = {"private-key": "a private key", "registry-password": "a registry password"}.get(code, "a token")
-            yield Flaw(value.line, field, code, f"{what} of a known shape stands in the text", _REMEDY)
+    kinds = {kind for _, kind, _ in leaks.secrets(value.text)}
+    if _HEADER.search(value.text):  # in a manifest its beginning alone is one too many
+        kinds.add("private-key")
+    for kind in sorted(kinds):
+        code, what = _CODES.get(kind, ("known-token", f"a token ({kind})"))
+        yield Flaw(value.line, field, code, f"{what} of a known shape stands in the text", _REMEDY)
 
 
 class Secrets:
@@ -113,7 +103,7 @@ class Secrets:
             return  # judged as a whole
         for key, value in node.items.items():
             if isinstance(value, Text):
-                if suspect(value.text):
+                if leaks.suspect(value.text):
                     yield from judge_text(value, dotted(trail, key))
                 if self._names and _secret_name(self._bare(key)) and _is_value(value):
                     yield self._flaw(value, trail, key)
@@ -140,7 +130,7 @@ class Secrets:
         """Writes nothing. Secret values among the texts of a list, as arguments of a command or by their shape."""
         for n, item in enumerate(node.items):
             if isinstance(item, Text) and len(item.text) > 8:
-                if suspect(item.text):
+                if leaks.suspect(item.text):
                     yield from judge_text(item, f"{dotted(trail)}[{n}]")
                 if item.text.startswith("-") and _ARGUMENT.fullmatch(item.text):
                     name = re.split("[= ]", item.text)[0]

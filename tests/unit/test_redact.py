@@ -17,7 +17,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpurunbook.shown.redact import Leak, redact, scan
+from gpurunbook.leaks import Leak, scan
+from gpurunbook.shown.redact import redact
 
 
 def b64(text: str) -> str:
@@ -69,6 +70,10 @@ SECRETS = {
     "kubeconfig": KUBECONFIG,
     "authorization-header": "curl -H 'Authorization: Bearer Zm9vYmFyYmF6'",
     "cluster-join-token": JOIN,
+    "forge-token": "ghp_" + "aB3x" * 9,
+    "cloud-key": "AKIA" + "ABCD" * 4,
+    "chat-token": "xoxb-1234567890-abcdef",
+    "address-with-password": "git clone https://robot:Sunny-Day-7@git.example.com/a.git",
 }
 
 
@@ -103,6 +108,10 @@ def test_each_shape_is_found_and_named(kind: str) -> None:
         ("authorization-header", '{"Authorization": ["Basic dXNlcjpwYXNz"]}'),
         ("authorization-header", "authorization = 'bearer abcdefgh12345678'"),
         ("jwt", f"token={JWT}&x=1"),
+        ("private-key", "AGE-SECRET-KEY-1" + "QPZ" * 20),
+        ("forge-token", "glpat-" + "aB3x" * 5),
+        ("forge-token", "github_pat_" + "aB3_" * 9),
+        ("address-with-password", json.dumps({"url": "redis://u:Sunny-Day-7@db.example:6379"})),
     ],
 )
 def test_each_spelling_of_a_shape_is_found(kind: str, text: str) -> None:
@@ -163,6 +172,12 @@ HARMLESS = [
     "kind: Config\nusers:\n- user:\n    client-key-data: DATA+OMITTED\n    token: REDACTED\n",
     "kind: Config\nusers:\n- user:\n    tokenFile: /var/run/secrets/kubernetes.io/serviceaccount/token\n",
     "nvapi-key",
+    "https://git.example.com:8443/a@b",
+    json.dumps({"a": "http://a.example:8080", "mail": "x@example.com"}),
+    "http://a.example:8080,y@example.com",
+    "https://robot:${PASSWORD}@git.example.com/ https://robot:<password>@git.example.com/",
+    "https://robot@git.example.com/a?b=c:d@e",
+    "ghp_short AKIA1 xoxb- glpat-x myAKIA0123456789ABCDEF",
     "hf_model_name",
     "hf_hub_download(repo_id)",
     "eyJust.a.word",

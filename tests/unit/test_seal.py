@@ -30,7 +30,7 @@ from gpurunbook.evidence.seal import manifest_digest, seal
 from gpurunbook.evidence.verify import verify
 from gpurunbook.findings import Finding, Status
 from gpurunbook.journal import digest, read
-from gpurunbook.shown.redact import scan
+from gpurunbook.leaks import scan
 
 NGC = "nvapi-" + "aB3_-xYz" * 8
 
