@@ -75,8 +75,9 @@ class Recorded(Need):
 class Bundle(Need):
     """The sealed bundle of another run, verified. Observed as `Consumed`.
 
-    path: its folder; digest: of its manifest, as it is known from elsewhere; signers: an allowed_signers file; files:
-    those of its files that the rule reads, where they are there. What was read is kept under `inputs/`.
+    path: its folder; digest: of its manifest, as it is known from elsewhere; signers: an allowed_signers file, or a
+    public key of cosign's; files: those of its files that the rule reads, where they are there. What was read is kept
+    under `inputs/`.
     """
 
     path: str

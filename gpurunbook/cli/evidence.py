@@ -27,8 +27,11 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 @click.option("--notebook", type=_FILE, help="The executed notebook, when it was saved outside of the run folder.")
 @click.option("--source", type=_FILE, help="The source notebook, when the run's home is not here any more.")
 @click.option("--sign", "key", type=_FILE, help="Sign the manifest with this ssh key.")
+@click.option("--cosign-key", default="", metavar="KEY", help="Sign it with cosign: a key file, or a KMS address.")
 @output_option
-def seal(run: Path, notebook: Path | None, source: Path | None, key: Path | None, output: str | None) -> int:
+def seal(
+    run: Path, notebook: Path | None, source: Path | None, key: Path | None, cosign_key: str, output: str | None
+) -> int:
     """Make the evidence of RUN, a run folder or its id, from its journal and its saved notebook.
 
     Exits 0 when it is sealed, 1 when it is withheld because something in it looks like a secret, 2 when it cannot
@@ -38,7 +41,7 @@ def seal(run: Path, notebook: Path | None, source: Path | None, key: Path | None
     from gpurunbook.evidence.seal import seal as make
 
     folder = _located(run)
-    manifest = make(folder, notebook=notebook, sign_key=key, source=source)
+    manifest = make(folder, notebook=notebook, sign_key=key, source=source, cosign_key=cosign_key)
     told = ("run", "runbook", "verdict", "evidence", "lowered", "anomalies", "not_run", "withheld", "rehearsal")
     answer = {**{name: manifest[name] for name in told}, "folder": str(folder), "manifest": manifest_digest(folder)}
     withheld = manifest["evidence"] == "withheld"
@@ -60,7 +63,7 @@ def seal(run: Path, notebook: Path | None, source: Path | None, key: Path | None
 @click.argument("folder", type=_FOLDER)
 @click.option("--manifest-digest", metavar="SHA", help="The manifest's digest as it is known from elsewhere.")
 @click.option("--signers", type=_FILE, help="allowed_signers file of those who may sign evidence.")
-@click.option("--cosign-key", type=_FILE, help="Not supported yet.")
+@click.option("--cosign-key", type=_FILE, help="Public key of cosign's, of who may sign evidence.")
 @output_option
 def verify(
     folder: Path, manifest_digest: str | None, signers: Path | None, cosign_key: Path | None, output: str | None
@@ -68,7 +71,8 @@ def verify(
     """Say whether the bundle in FOLDER is as it was sealed. Writes nothing.
 
     consistent: nothing was changed by halves. anchored: and its digest is the given one. signed: and one of the
-    signers signed it. Exits 0 for these, 1 when it is altered or less than was asked for, 2 when it is unsealed.
+    signers, or the key of cosign's, signed it. Exits 0 for these, 1 when it is altered or less than was asked for, 2
+    when it is unsealed or cannot be judged: a program is missing, say.
     """
     from gpurunbook.evidence.verify import EXIT
     from gpurunbook.evidence.verify import verify as judge

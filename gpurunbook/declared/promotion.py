@@ -39,7 +39,9 @@ class Parameters(Common, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = msgspec.field(default_factory=list)
     canary: Annotated[str, described("folder of the canary run's sealed bundle")] = ""
     canary_manifest: Annotated[str, described("manifest digest of that bundle, from the change ticket")] = ""
-    canary_signers: Annotated[str, described("or: allowed_signers file of those who sign evidence")] = ""
+    canary_signers: Annotated[
+        str, described("or: who signs evidence, an allowed_signers file or a cosign public key")
+    ] = ""
     relations: Annotated[str, described("JSON file: index digest to its manifests with platform")] = ""
     platforms: Annotated[str, described("JSON file: node name to platform")] = ""
     evidence: Annotated[str, described("folder with signatures, SBOMs and scans of every digest")] = ""
@@ -57,7 +59,9 @@ class Parameters(Common, frozen=True, kw_only=True, forbid_unknown_fields=True):
     approval: Annotated[str, described("approval file; empty: approval.json in this run's folder")] = ""
     approved: Annotated[str, described("admit: folder of the approved run's sealed bundle")] = ""
     approved_manifest: Annotated[str, described("admit: manifest digest of that bundle, from the change ticket")] = ""
-    approved_signers: Annotated[str, described("admit, or: allowed_signers file of those who sign evidence")] = ""
+    approved_signers: Annotated[
+        str, described("admit, or: who signs evidence, an allowed_signers file or a cosign public key")
+    ] = ""
     alerts: Annotated[str, described("admit: Prometheus' answer to query_range of ALERTS over the window")] = ""
     now: Annotated[str, described("judge at this time, RFC 3339, which makes it a rehearsal; empty: the clock")] = ""
 

@@ -19,13 +19,15 @@ from gpurunbook.sources.files import regular
 FORMAT = "gpurunbook.manifest/v1"
 MANIFEST = "manifest.json"
 SIGNATURE = "manifest.json.sig"
+COSIGNED = "manifest.json.sigstore.json"
 JOURNAL = "journal.jsonl"
 VERDICT = "verdict.json"
 FINDINGS = "findings.json"
 WITHHELD = "withheld"
 
 # Written before the seal as locks, or after it: an approval of a sealed dry run carries its own signature.
-OUTSIDE = frozenset({MANIFEST, SIGNATURE, "lock", "driver.lock", "approval.json", "approval.json.sig"})
+_APPROVAL = {"approval.json", "approval.json.sig", "approval.json.sigstore.json"}
+OUTSIDE = frozenset({MANIFEST, SIGNATURE, COSIGNED, "lock", "driver.lock", *_APPROVAL})
 _CHECKPOINTS = ".ipynb_checkpoints"  # JupyterLab's copies of what was saved before
 _PART = re.compile(r"\..+\.[0-9a-f]{8}\.part")
 

@@ -21,6 +21,7 @@ def consume(need: Bundle, home: Path) -> tuple[Consumed, dict[str, bytes]]:
 
     Raises InputError for a folder, digest or file of signers that cannot be used, FileNotFoundError without the folder.
     """
+    from gpurunbook.evidence import cosign
     from gpurunbook.evidence.verify import verify  # renders the report again: only runs that take a bundle need it
     from gpurunbook.supply import strictjson
 
@@ -28,7 +29,8 @@ def consume(need: Bundle, home: Path) -> tuple[Consumed, dict[str, bytes]]:
     if folder is None:
         raise FileNotFoundError(2, f"no folder {need.path!r}")
     signers = next((p for p in (Path(need.signers), home / need.signers) if p.is_file()), Path(need.signers))
-    answer = verify(folder, manifest_digest=need.digest or None, signers=signers if need.signers else None)
+    by = ("cosign_key" if cosign.is_key(signers) else "signers") if need.signers else ""
+    answer = verify(folder, manifest_digest=need.digest or None, **({by: signers} if by else {}))
     told = tuple(f"{d.kind} {d.name}: {d.message}" for d in answer.differences[:_TOLD])
     if answer.verdict in ("altered", "unsealed"):
         return Consumed(answer.verdict, told, answer.manifest_digest or ""), {}

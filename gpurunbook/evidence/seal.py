@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from gpurunbook.errors import EvidenceError, InputError, JournalError, RunInUse
-from gpurunbook.evidence import bundle, executed, facts, report, signing
+from gpurunbook.evidence import bundle, cosign, executed, facts, report, signing
 from gpurunbook.folder import workspace
 from gpurunbook.journal import Journal, Record, digest, locked, parse, replay
 from gpurunbook.leaks import scan
@@ -44,14 +44,19 @@ class _Saved:
 
 
 def seal(
-    run_dir: Path, notebook: Path | None = None, sign_key: Path | None = None, source: Path | None = None
+    run_dir: Path,
+    notebook: Path | None = None,
+    sign_key: Path | None = None,
+    source: Path | None = None,
+    cosign_key: str = "",
 ) -> dict[str, Any]:
     """Writes the report, findings.json, verdict.json and last manifest.json into the run folder. The manifest.
 
     A run that died gets the record `died` first. notebook: where the executed notebook was saved, when that is not
-    the run folder; sign_key: signs the manifest; source: the source notebook, by default that of the run's home.
-    With a leak the manifest says `evidence: withheld`: there is no report and no signature, what leaks is readable
-    by the owner only, and the verdict stays. Sealing again after no change changes nothing.
+    the run folder; source: the source notebook, by default that of the run's home; sign_key, cosign_key: sign the
+    manifest, by ssh-keygen and by cosign. With a leak the manifest says `evidence: withheld`: there is no report and no
+    signature, what leaks is readable by the owner only, and the verdict stays. Sealing again after no change changes
+    nothing.
 
     Raises EvidenceError for a notebook that is not of this run as it closed, RunInUse while a kernel works on a run
     that has not closed, JournalError for a broken journal, InputError for what cannot be read.
@@ -93,7 +98,8 @@ def seal(
         "journal": [record["hash"] for record in records],
     }
     files[bundle.MANIFEST] = bundle.dump(manifest)
-    _write(run_dir, saved, records, files, sign_key if not leaks else None, [f"{runbook}.html"] if leaks else [])
+    signatures = {} if leaks else _signed(files[bundle.MANIFEST], sign_key, cosign_key)
+    _write(run_dir, saved, records, files, signatures, [f"{runbook}.html"] if leaks else [])
     return manifest
 
 
@@ -284,21 +290,29 @@ def _versions() -> dict[str, str | None]:
     return found
 
 
+def _signed(manifest: bytes, sign_key: Path | None, cosign_key: str) -> dict[str, bytes]:
+    made: dict[str, bytes] = {}
+    if sign_key is not None:
+        made[bundle.SIGNATURE] = signing.sign(manifest, sign_key, signing.MANIFEST)
+    if cosign_key:
+        made[bundle.COSIGNED] = cosign.sign(manifest, cosign_key)
+    return made
+
+
 def _write(
     run_dir: Path,
     saved: _Saved,
     records: list[Record],
     files: dict[str, bytes],
-    sign_key: Path | None,
+    signatures: dict[str, bytes],
     remove: list[str],
 ) -> None:
     withheld = bool(remove)
     before = run_dir / bundle.MANIFEST
     same = before.is_file() and bundle.file_digest(before) == digest(files[bundle.MANIFEST])
-    if sign_key is not None:
-        files = {**files, bundle.SIGNATURE: signing.sign(files[bundle.MANIFEST], sign_key, signing.MANIFEST)}
-    elif not same:
-        remove = [*remove, bundle.SIGNATURE]
+    files = {**files, **signatures}
+    if not same:
+        remove = [*remove, *({bundle.SIGNATURE, bundle.COSIGNED} - set(signatures))]
     if not saved.moved:
         files = {name: data for name, data in files.items() if name != saved.name}
     bundle.replace(run_dir, files, remove=remove, mode=0o600 if withheld else 0o644)

@@ -7,12 +7,14 @@ manifest's digest is known from elsewhere) and `signed` are what he fails.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from gpurunbook.errors import EvidenceError, InputError
-from gpurunbook.evidence import bundle, executed, facts, report, signing
+from gpurunbook.evidence import bundle, cosign, executed, facts, report, signing
 from gpurunbook.evidence.comparison import SHOWN, Comparison, Difference, Manifest
 from gpurunbook.journal import digest, parse
 from gpurunbook.leaks import scan
@@ -54,12 +56,10 @@ def verify(
 ) -> Answer:
     """Writes nothing. How far the bundle in `folder` can be believed. Reads nothing outside of it.
 
-    manifest_digest: known from elsewhere, `sha256:…` or its 64 digits; signers: an allowed_signers file. What is
-    asked for and not met makes the bundle `altered`. Raises InputError for a folder, digest or file of signers that
-    cannot be used, and for cosign keys, which are not supported yet.
+    manifest_digest: known from elsewhere, `sha256:…` or its 64 digits; signers: an allowed_signers file; cosign_key: a
+    public key in PEM. What is asked for and not met makes the bundle `altered`. Raises InputError for a folder, digest,
+    file of signers or key that cannot be used, and for a program that is missing; DeadlineError when one is too slow.
     """
-    if cosign_key is not None:
-        raise InputError("signatures by cosign are not supported yet", subject="--cosign-key", remedy="Use --signers.")
     wanted = _wanted(manifest_digest) if manifest_digest is not None else None
     if not folder.is_dir():
         raise InputError("no such folder", subject=str(folder))
@@ -91,19 +91,38 @@ def verify(
     if wanted is not None and wanted != answer.manifest_digest:
         message = f"its digest is {answer.manifest_digest}, wanted {wanted}"
         answer.differences.append(Difference("anchor", bundle.MANIFEST, message))
-    if signers is not None:
+    for name, made in _signatures(folder, raw, signers, cosign_key):
         try:
-            signature = bundle.read(folder / bundle.SIGNATURE, signing.LIMIT)
-            answer.signer = signing.verify(raw, signature, signers, signing.MANIFEST)
+            answer.signer = made()
         except EvidenceError as wrong:
-            answer.differences.append(Difference("signature", bundle.SIGNATURE, wrong.message))
+            answer.differences.append(Difference("signature", name, wrong.message))
         except InputError as wrong:
-            if wrong.subject != bundle.SIGNATURE:
+            if wrong.subject != name:
                 raise
-            answer.differences.append(Difference("signature", bundle.SIGNATURE, f"there is none: {wrong.message}"))
+            answer.differences.append(Difference("signature", name, f"there is none: {wrong.message}"))
     if not answer.differences:
-        answer.verdict = "signed" if signers is not None else "anchored" if wanted is not None else "consistent"
+        signed = signers is not None or cosign_key is not None
+        answer.verdict = "signed" if signed else "anchored" if wanted is not None else "consistent"
     return answer
+
+
+def _signatures(
+    folder: Path, manifest: bytes, signers: Path | None, cosign_key: Path | None
+) -> Iterator[tuple[str, Callable[[], str]]]:
+    """Each signature that is asked for: its file, and what gives who made it."""
+
+    def ssh(signers: Path) -> str:
+        signature = bundle.read(folder / bundle.SIGNATURE, signing.LIMIT)
+        return signing.verify(manifest, signature, signers, signing.MANIFEST)
+
+    def cosigned(key: Path) -> str:
+        return cosign.verify(manifest, bundle.read(folder / bundle.COSIGNED, cosign.LIMIT), key)
+
+    if signers is not None:
+        yield bundle.SIGNATURE, partial(ssh, signers)
+    if cosign_key is not None:
+        cosign.fingerprint(cosign_key)  # a key that is none is told so, whatever lies in the folder
+        yield bundle.COSIGNED, partial(cosigned, cosign_key)
 
 
 def _wanted(given: str) -> str:

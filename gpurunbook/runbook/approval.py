@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from datetime import UTC, datetime
 from pathlib import Path
 
 from gpurunbook.errors import EvidenceError, InputError, NotApproved
-from gpurunbook.evidence import signing
+from gpurunbook.evidence import cosign, signing
 from gpurunbook.folder import keep
 from gpurunbook.journal import canonical
 from gpurunbook.runbook.site import Site
 
 NAME = "approval.json"
+SSH, COSIGN = ".sig", ".sigstore.json"
+"""Ends of the names of its signature."""
 
 _TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
 _AGAIN = "Ask for an approval of this plan: `gpurunbook approve`."
@@ -24,12 +27,20 @@ def signed_bytes(change_id: str, expires: str, plan: str) -> bytes:
     return canonical({"change_id": change_id, "expires": expires, "plan": plan}) + b"\n"
 
 
-def approve(folder: Path, *, change_id: str, expires: datetime, plan: str, key: Path) -> Path:
-    """Writes `approval.json` and its signature into the folder of the dry run. The path of the former."""
+def approve(
+    folder: Path, *, change_id: str, expires: datetime, plan: str, key: Path | None = None, cosign_key: str = ""
+) -> Path:
+    """Writes `approval.json` and its signature into the folder of the dry run. The path of the former.
+
+    key: an ssh key; without one cosign_key: a private key of cosign's.
+    """
     until = expires.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     data = signed_bytes(change_id, until, plan)
-    signature = signing.sign(data, key, signing.APPROVAL)
-    keep.kept(folder / f"{NAME}.sig", signature)
+    made = {SSH: signing.sign(data, key, signing.APPROVAL)} if key else {COSIGN: cosign.sign(data, cosign_key)}
+    for end in (SSH, COSIGN):
+        (folder / f"{NAME}{end}").unlink(missing_ok=True)
+    for end, signature in made.items():
+        keep.kept(folder / f"{NAME}{end}", signature)
     keep.kept(folder / NAME, data)
     return folder / NAME
 
@@ -58,23 +69,42 @@ def judge(
     if until <= now:
         raise _no("approval-expired", f"it expired at {until:%Y-%m-%dT%H:%M:%SZ}")
     try:
-        signature = path.with_name(f"{path.name}.sig").read_bytes()
-        approver = signing.verify(data, signature, home / site.signers, signing.APPROVAL)
+        approvers = _signed_by(data, path, site, home, site.principals[operator])
     except OSError as wrong:
         raise _no("approval-unreadable", f"its signature cannot be read: {wrong.strerror}") from None
     except (EvidenceError, InputError) as wrong:
         raise _no("approval-untrusted", wrong.message) from None
-    _by_another(data, signature, site, home, site.principals[operator])
-    return approver, until.strftime("%Y-%m-%dT%H:%M:%SZ")
+    if site.principals[operator] in approvers:
+        raise _no("approved-by-operator", f"the key that signed is {site.principals[operator]}'s, the operator")
+    return approvers[0], until.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _by_another(data: bytes, signature: bytes, site: Site, home: Path, operator: str) -> None:
-    """One key may stand in the file under several names, on one line or on many: none of them may be the operator's."""
-    try:
-        signing.verify(data, signature, home / site.signers, signing.APPROVAL, operator)
-    except EvidenceError:
-        return
-    raise _no("approved-by-operator", f"the key that signed is also {operator}'s, the operator: another must approve")
+def _signed_by(data: bytes, path: Path, site: Site, home: Path, operator: str) -> list[str]:
+    """Who signed; and the operator, where the key is one of his too: it may stand there under several names."""
+    bundle = path.with_name(f"{path.name}{COSIGN}")
+    if bundle.is_file():
+        return _cosigned_by(data, bundle.read_bytes(), site, home)
+    signature = path.with_name(f"{path.name}{SSH}").read_bytes()
+    signers = home / site.signers
+    found = [signing.verify(data, signature, signers, signing.APPROVAL)]
+    with contextlib.suppress(EvidenceError):
+        found.append(signing.verify(data, signature, signers, signing.APPROVAL, operator))
+    return found
+
+
+def _cosigned_by(data: bytes, bundle: bytes, site: Site, home: Path) -> list[str]:
+    found: list[str] = []
+    why = "the site file names no cosign_keys"
+    for name, key in sorted(site.cosign_keys.items()):
+        try:
+            cosign.verify(data, bundle, home / key)
+        except EvidenceError as wrong:
+            why = wrong.message
+        else:
+            found.append(name)
+    if not found:
+        raise EvidenceError(f"none of cosign_keys signed it: {why}", code="signature-untrusted")
+    return found
 
 
 def _read(path: Path, change_id: str, plan: str) -> tuple[bytes, datetime]:

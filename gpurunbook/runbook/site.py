@@ -16,12 +16,14 @@ DEFAULT = "parameters/site.yaml"
 class Site(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """clusters: alias → uid of namespace kube-system. signers: the allowed_signers file, relative to the home.
 
-    principals: API user → principal in that file. approval: runbooks whose apply needs one. break_glass: whether an
-    apply may go on without one, red everywhere. lease_namespace: where leases are kept.
+    cosign_keys: principal → public key of cosign's, relative to the home. principals: API user → principal in either.
+    approval: runbooks whose apply needs one. break_glass: whether an apply may go on without one, red everywhere.
+    lease_namespace: where leases are kept.
     """
 
     clusters: dict[str, str] = {}
     signers: str = ""
+    cosign_keys: dict[str, str] = {}
     principals: dict[str, str] = {}
     approval: list[str] = []
     break_glass: bool = False
@@ -45,7 +47,7 @@ def load(home: Path, name: str) -> Site:
         raise InputError(
             f"not a site file: {wrong}", subject=str(path), remedy="docs/site.md names its fields."
         ) from None
-    if odd := sorted(name for name in site.principals.values() if not signing.is_name(name)):
+    if odd := sorted(name for name in (*site.principals.values(), *site.cosign_keys) if not signing.is_name(name)):
         message = f"principal {odd[0]!r:.120} is not one name: a pattern, a list or a blank names nobody"
         raise InputError(message, subject=str(path), remedy="Map each API user to one name of the file of signers.")
     return site

@@ -1,8 +1,8 @@
 """Approvals, with real keys of ssh-keygen: every code, and the order in which they are told.
 
 Covered: each way in which an approval is none, tampering with each signed field, keys that may not sign, keys of the
-operator, time limits of the approval and of the key. Not covered: cosign; the site file's choice of runbooks that need
-one (tests/cluster/test_runs.py).
+operator, time limits of the approval and of the key. Not covered: cosign (tests/tools/test_cosigned_real.py); the site
+file's choice of runbooks that need one (tests/cluster/test_runs.py).
 """
 
 from __future__ import annotations

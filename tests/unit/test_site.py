@@ -32,7 +32,13 @@ def written(home: Path, text: str, name: str = "parameters/site.yaml") -> Path:
 def test_without_a_file_the_defaults_hold(tmp_path: Path) -> None:
     assert load(tmp_path, "") == Site()
     assert Site() == Site(
-        clusters={}, signers="", principals={}, approval=[], break_glass=False, lease_namespace="gpu-operator"
+        clusters={},
+        signers="",
+        cosign_keys={},
+        principals={},
+        approval=[],
+        break_glass=False,
+        lease_namespace="gpu-operator",
     )
 
 

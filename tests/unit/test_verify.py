@@ -2,7 +2,7 @@
 
 Covered: the strengths; one digit changed in every kind of place, each with and without the manifest made to agree;
 files and cells removed and added; a forger who recomputes more and more; hostile folders and manifests; the command.
-Not covered: cosign (not supported yet, and said so).
+Not covered: cosign (tests/tools/test_cosigned_real.py).
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def test_what_cannot_be_asked_is_an_input_error(folder: Path, tmp_path: Path) ->
 
 
 def test_locks_approvals_and_checkpoints_may_come_after_the_seal(folder: Path) -> None:
-    for name in ("lock", "driver.lock", "approval.json", "approval.json.sig"):
+    for name in ("lock", "driver.lock", "approval.json", "approval.json.sig", "approval.json.sigstore.json"):
         (folder / name).write_text("x")
     (folder / ".ipynb_checkpoints").mkdir()
     (folder / ".ipynb_checkpoints" / NOTEBOOK).write_text("x")
