@@ -50,6 +50,10 @@ _MOVED = re.compile(
 )
 """A reference with a path and a tag under any name: judged when its tag is one that is moved."""
 
+_KYVERNO = "kyverno.io/"
+_PATTERN = re.compile(r"[*?!|&<>]|\{\{")
+"""In a policy of Kyverno's: what images of others must be like, and no image itself."""
+
 _DATA_VOLUME = "docker://"
 _NOT_MANIFESTS = frozenset({"data", "stringData", "binaryData", "labels", "annotations", "matchLabels", "properties"})
 _NOT_MANIFESTS |= {"rbd"}
@@ -85,6 +89,7 @@ class Images:
         self._doc = doc
         self._kind = kind
         self._canary = "canary" in name.lower()
+        self._patterns = word(doc, "apiVersion").startswith(_KYVERNO)
         self._values = values
 
     def operand(self, trail: Trail) -> bool:
@@ -238,6 +243,8 @@ class Images:
     def _judge(self, value: Node, field: str, *, pinned: bool = False) -> Iterator[Flaw]:
         if not isinstance(value, Text):
             yield Flaw(value.line, field, "invalid-reference", "is no text", _REMEDY["invalid-reference"])
+            return
+        if self._patterns and _PATTERN.search(value.text):
             return
         if flaw := not_final(value, field):
             yield flaw

@@ -22,6 +22,9 @@ from gpurunbook.supply.tree import Trail, dotted, walk, word
 DEPTH = 8
 """Texts in texts that are followed; deeper ones are refused."""
 
+_EXAMPLES = frozenset({"alm-examples"})
+"""Annotations with objects that a person may apply one day; OLM's catalogue shows them."""
+
 BINARY: Trail = (None, "binaryData")
 """Where a ConfigMap has base64."""
 
@@ -98,7 +101,7 @@ def packed(node: Map | List, trail: Trail, *, binary: bool, limit: int) -> Itera
         return
     encoding = word(node, "encoding").lower()
     for key, value in node.items.items():
-        if not isinstance(value, Text) or not value.text:
+        if not isinstance(value, Text) or not value.text or key in _EXAMPLES:
             continue
         field, name = dotted(trail, key), key
         if key in {"content", "contents"}:

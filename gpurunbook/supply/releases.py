@@ -115,6 +115,7 @@ class Releases:
         if kind == "HelmRelease":
             self._values_from(made, at(spec, "valuesFrom"), word(doc, "metadata", "namespace"))
             made.layers = [(inline, place)] if inline is not None else []
+            made.whole = made.whole and at(spec, "chart", "spec", "valuesFiles") is None
             if not made.chart and (source := at(spec, "chartRef")):
                 made.chart = word(source, "name")
         elif kind in {"HelmChart", "HelmChartConfig"}:
@@ -125,6 +126,7 @@ class Releases:
                 made.layers.append((inline, place))
             single = at(spec, "set")
             self._single(made, list(single.items.items()) if isinstance(single, Map) else [])
+            made.whole = made.whole and at(spec, "valuesSecrets") is None
         elif kind == "HelmChartProxy":
             self._text(made, at(spec, "valuesTemplate"), "spec.valuesTemplate")
         elif kind in {"Application", "ApplicationSet"}:
@@ -144,7 +146,8 @@ class Releases:
                 self._text(made, at(source, "helm", "values"), "source.helm.values")
                 if (inline := at(source, "helm", "valuesObject")) is not None:
                     made.layers.append((inline, place))
-                made.whole = made.whole and at(source, "helm", "valueFiles") is None
+                given = (at(source, "helm", name) for name in ("valueFiles", "fileParameters"))
+                made.whole = made.whole and not any(one is not None for one in given)
                 single = at(source, "helm", "parameters")
                 named = single.items if isinstance(single, List) else []
                 self._single(made, [(word(one, "name"), at(one, "value")) for one in named])

@@ -15,6 +15,9 @@ from gpurunbook.supply.tree import at, line, word
 
 OPERATOR, HAMI = "gpu-operator", "hami"
 
+NVIDIA = "nvidia.com/"
+"""Kyverno has a ClusterPolicy too."""
+
 _OPERATOR_KEYS = frozenset(
     {"operator", "toolkit", "devicePlugin", "dcgm", "dcgmExporter", "gfd", "migManager", "validator", "daemonsets"}
     | {"sandboxWorkloads", "node-feature-discovery", "nfd", "vfioManager", "ccManager", "kataManager", "cdi", "psa"}
@@ -81,7 +84,9 @@ def judge_layers(given: Layers) -> Iterator[Flaw]:
     """Writes nothing. The settings of a release of the GPU Operator or of HAMi, and of one that wraps them."""
     if given.chart == OPERATOR:
         yield from _auto_upgrade(given, "driver")
-        yield from _module_type(given, "driver")
+        enabled, _ = given.find("driver", "enabled")
+        if word(enabled) != "false":
+            yield from _module_type(given, "driver")
     elif given.chart == HAMI:
         yield from _scheduler(given)
     else:
@@ -96,7 +101,8 @@ def judge_layers(given: Layers) -> Iterator[Flaw]:
 def judge_policy(doc: Map) -> Iterator[Flaw]:
     """Writes nothing. The settings of a ClusterPolicy or an NVIDIADriver."""
     kind, spec = word(doc, "kind"), at(doc, "spec")
-    if kind not in {"ClusterPolicy", "NVIDIADriver"}:
+    version = word(doc, "apiVersion")
+    if kind not in {"ClusterPolicy", "NVIDIADriver"} or (version and not version.startswith(NVIDIA)):
         return
     given = Layers(OPERATOR, [spec] if spec else [], line(spec, doc.line), "spec")
     if kind == "ClusterPolicy":

@@ -120,6 +120,8 @@ def test_a_container_without_an_image_is_none_in_a_workload_and_may_be_a_patch_e
         "kind: Application\nspec: {source: {chart: x, targetRevision: 1.2.3, helm: {parameters: "
         "[{name: toolkit.version, value: latest}]}}}",
         "kind: HelmChart\nspec: {chart: x, version: 1.2.3, set: {toolkit.version: latest}}",
+        "apiVersion: kyverno.io/v1\nkind: ClusterPolicy\nspec: {rules: [{mutate: {patchStrategicMerge: {spec: "
+        "{containers: [{name: side, image: 'r.example/side:latest'}]}}}}]}",
     ],
 )
 def test_latest_is_found_wherever_a_reference_stands(text: str) -> None:
@@ -150,6 +152,10 @@ def test_latest_is_found_wherever_a_reference_stands(text: str) -> None:
         environment("X_IMAGE_PULL_POLICY", "Always"),
         environment("REGISTRY", "r.example:5000/a"),
         "kind: ImageRepository\nspec: {image: r.example/a/b}",
+        "apiVersion: kyverno.io/v1\nkind: ClusterPolicy\nspec: {rules: [{validate: {pattern: {spec: {containers: "
+        "[{image: '!*:latest'}]}}}}]}",
+        "apiVersion: kyverno.io/v1\nkind: ClusterPolicy\nspec: {rules: [{mutate: {patchStrategicMerge: {spec: "
+        "{containers: [{(name): '*', image: '{{ element.image }}'}]}}}}]}",
         "kind: Thing\nspec: {image: ~, backgroundImage: a.png, diskImage: /var/lib/a.img}",
     ],
 )
@@ -411,6 +417,26 @@ def test_values_are_judged_wherever_they_are_carried(carrier: Any) -> None:
 )
 def test_the_tag_of_hamis_scheduler_is_written_out(values: str, codes: list[str]) -> None:
     assert said(values) == codes
+
+
+def test_a_driver_that_is_off_needs_no_module_type() -> None:
+    off = "driver: {enabled: false, upgradePolicy: {autoUpgrade: false}}\ntoolkit: {version: v1.19.1}\n"
+    assert said(off) == []
+    assert said(off.replace("false", "true", 1)) == ["kernel-module-type-unset"]
+    assert said(f"gpu-operator:\n{inline(off)}") == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "kind: HelmRelease\nspec: {chart: {spec: {chart: gpu-operator, version: v26.3.3, valuesFiles: [a.yaml]}}}",
+        "kind: HelmChart\nspec: {chart: gpu-operator, version: v26.3.3, valuesSecrets: [{name: a}]}",
+        "kind: Application\nspec: {source: {chart: gpu-operator, targetRevision: v26.3.3, helm: {valueFiles: [a.yaml]}}}",
+        "kind: Application\nspec: {source: {chart: gpu-operator, targetRevision: v26.3.3, helm: {fileParameters: [{}]}}}",
+    ],
+)
+def test_values_that_were_not_given_may_have_what_is_missing(text: str) -> None:
+    assert said(text) == ["values-elsewhere"] * 2
 
 
 def test_a_release_without_any_values_has_nothing_written_out() -> None:
@@ -796,6 +822,7 @@ def test_every_code_is_documented() -> None:
     quoted = re.compile(r'"([a-z]+(?:-[a-z]+)*)"')
     source = "".join((ROOT / f"gpurunbook/supply/{name}.py").read_text() for name in MODULES)
     written = {word for word in quoted.findall(source) if "-" in word} - {"gpu-operator", "node-feature-discovery"}
+    written -= {"alm-examples"}
     written -= {shape.kind for shape in SHAPES} - documented
     assert written <= documented
     tests = "".join(Path(__file__).with_name(f"test_{name}.py").read_text() for name in ("manifests", "packed", "sops"))

@@ -106,8 +106,12 @@ def test_a_manifest_in_a_text_is_judged_as_in_the_open(carrier) -> None:  # type
 
 def test_what_was_last_applied_is_judged_too() -> None:
     applied = json.dumps({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "data": {"a": "eA=="}})
-    annotations = {"kubectl.kubernetes.io/last-applied-configuration": applied}
-    assert said(json.dumps({"kind": "Thing", "metadata": {"annotations": annotations}})) == ["secret-value"]
+    for key, text in (
+        ("kubectl.kubernetes.io/last-applied-configuration", applied),
+        ("kapp.k14s.io/original", applied),
+        ("objectset.rio.cattle.io/applied", gz(applied)),
+    ):
+        assert said(json.dumps({"kind": "Thing", "metadata": {"annotations": {key: text}}})) == ["secret-value"]
 
 
 LATEST = ["explicit-latest"]
@@ -206,6 +210,12 @@ def test_what_is_something_else_makes_no_noise(text: str) -> None:
 def test_a_binary_file_is_something_else() -> None:
     data = base64.b64encode(bytes(range(256))).decode()
     assert said(config("file", data, part="binaryData")) == []
+
+
+def test_examples_of_a_catalogue_are_not_applied() -> None:
+    examples = json.dumps([{"apiVersion": "nvidia.com/v1", "kind": "ClusterPolicy", "spec": {"driver": {}}}])
+    text = {"kind": "ClusterServiceVersion", "metadata": {"annotations": {"alm-examples": examples}}}
+    assert said(json.dumps(text)) == []
 
 
 def test_the_words_of_a_schema_are_no_manifests() -> None:
