@@ -431,8 +431,8 @@ def test_a_driver_that_is_off_needs_no_module_type() -> None:
     [
         "kind: HelmRelease\nspec: {chart: {spec: {chart: gpu-operator, version: v26.3.3, valuesFiles: [a.yaml]}}}",
         "kind: HelmChart\nspec: {chart: gpu-operator, version: v26.3.3, valuesSecrets: [{name: a}]}",
-        "kind: Application\nspec: {source: {chart: gpu-operator, targetRevision: v1.2.3, helm: {valueFiles: [a.yaml]}}}",
-        "kind: Application\nspec: {source: {chart: gpu-operator, targetRevision: v1.2.3, helm: {fileParameters: [{}]}}}",
+        "kind: Application\nspec: {source: {chart: gpu-operator, targetRevision: 1.2.3, helm: {valueFiles: [a.yaml]}}}",
+        "kind: Application\nspec: {source: {chart: gpu-operator, targetRevision: 1.2.3, helm: {fileParameters: [{}]}}}",
     ],
 )
 def test_values_that_were_not_given_may_have_what_is_missing(text: str) -> None:
