@@ -19,7 +19,6 @@ from gpurunbook.supply.packed import opened
 from gpurunbook.supply.promotion import as_file
 from gpurunbook.supply.secrets import SECRET_CODES
 from gpurunbook.supply.sightings import Sighting
-from gpurunbook.supply.strictyaml import List, Map, Node
 from gpurunbook.supply.tuple import Tuple
 
 _NAMES = (".yaml", ".yml", ".json")
@@ -156,7 +155,7 @@ def _documents(files: Iterable[tuple[str, bytes]], *, deep: bool) -> Iterator[di
         try:
             for node in strictyaml.documents(data, limit=LIMIT):
                 for one in (node, *(opened(node, LIMIT) if deep else ())):
-                    yield from _objects(_plain(one))
+                    yield from _objects(strictyaml.plain(one))
         except InputError:
             continue
 
@@ -169,14 +168,6 @@ def _objects(raw: Any) -> Iterator[dict[str, Any]]:
             yield from _objects(item)
     else:
         yield raw
-
-
-def _plain(node: Node) -> Any:
-    if isinstance(node, Map):
-        return {key: _plain(value) for key, value in node.items.items()}
-    if isinstance(node, List):
-        return [_plain(item) for item in node.items]
-    return None if node.null else node.text
 
 
 def _images(raw: Any) -> Iterator[str]:

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpurunbook.errors import InputError
-from gpurunbook.supply import references
+from gpurunbook.supply import references, strictyaml
 from gpurunbook.supply.members import at
+from gpurunbook.supply.packed import VALUES
 from gpurunbook.supply.rollouts import Rollouts
 
 CUDA_DRIVER_VERSION = "nvidia.com/cuda.driver-version.full"
@@ -22,6 +23,7 @@ NFD_GPU = tuple(f"feature.node.kubernetes.io/pci-{name}.present" for name in ("1
 
 HELM_CHART = "helm.sh/chart"
 
+_LIMIT = 64 << 20
 _VARIABLE = re.compile(r"\$\{[^}]*\}|\{\{")
 _OS_SUFFIX = re.compile(r"([0-9]+\.[0-9]+(?:\.[0-9]+)?)-[a-z]+[a-z0-9.]*")
 
@@ -59,34 +61,88 @@ def _one(field: str, value: Any, where: str, node: str = "", state: str = "") ->
 
 
 def declared(documents: Sequence[Raw]) -> list[Sighting]:
-    """Writes nothing. What Git asks for: HelmRelease, OCIRepository, fleet.yaml, HelmChart, Helm values, upgrade Plan.
+    """Writes nothing. What Git asks for: Flux, Fleet, RKE2, Cluster API, Argo, Helm values also in texts, upgrade Plan.
 
-    A values document is told by its keys; `global.imageTag` and other image tags lose their leading v for HAMi,
-    whose chart has none.
+    A text that cannot be read is left out: the review tells it. A values document is told by its keys;
+    `global.imageTag` and other image tags lose their leading v for HAMi, whose chart has none.
     """
     found: list[Sighting] = []
     for raw in documents:
         kind, where = raw.get("kind"), named(raw)
         if kind == "HelmRelease":
             found += _release(raw, where, documents)
-        elif kind == "HelmChart" and at(raw, "spec", "chart"):
-            found += _chart(at(raw, "spec", "chart"), at(raw, "spec", "version"), where)
+        elif kind in {"HelmChart", "HelmChartConfig", "HelmChartProxy"}:
+            found += _installed(at(raw, "spec") or {}, where)
+        elif kind in {"Application", "ApplicationSet"}:
+            for path in (("spec",), ("spec", "template", "spec")):
+                found += _argo(at(raw, *path), f"{where} {'.'.join(path)}")
+        elif kind == "ConfigMap":
+            for key, text in (at(raw, "data") or {}).items():
+                if str(key).endswith(VALUES):
+                    found += _values(_parsed(text), f"{where} data.{key}")
+        elif kind in {"Bundle", "HelmOp"} and isinstance(at(raw, "spec", "helm"), Mapping):
+            found += _fleet(raw["spec"], "targets", f"{where} spec.helm")
         elif kind == "Plan":
             found += _one("rke2", at(raw, "spec", "version"), f"{where} spec.version")
         elif kind is None and isinstance(raw.get("helm"), Mapping):
-            for helm in (raw["helm"], *_targets(raw)):
-                chart = helm.get("chart") or raw["helm"].get("chart")
-                found += _chart(chart, helm.get("version"), "fleet.yaml helm.version")
-                found += _values(helm.get("values"), "fleet.yaml helm.values")
+            found += _fleet(raw, "targetCustomizations", "fleet.yaml helm")
         elif kind is None:
             found += _values(raw, "values")
     return found
 
 
-def _targets(fleet: Raw) -> Iterator[Raw]:
-    for target in fleet.get("targetCustomizations") or []:
-        if isinstance(at(target, "helm"), Mapping):
-            yield target["helm"]
+def _fleet(spec: Raw, targets: str, where: str) -> Iterator[Sighting]:
+    listed = spec.get(targets)
+    for one in (spec, *(listed if isinstance(listed, list) else ())):
+        helm = at(one, "helm")
+        if isinstance(helm, Mapping):
+            yield from _chart(helm.get("chart") or spec["helm"].get("chart"), helm.get("version"), f"{where}.version")
+            yield from _values(helm.get("values"), f"{where}.values")
+
+
+def _installed(spec: Raw, where: str) -> Iterator[Sighting]:
+    """HelmChart and HelmChartConfig of RKE2, HelmChartProxy of Cluster API."""
+    yield from _chart(spec.get("chart") or spec.get("chartName"), spec.get("version"), where)
+    for name in ("valuesContent", "valuesTemplate"):
+        yield from _values(_parsed(spec.get(name)), f"{where} spec.{name}")
+    yield from _values(spec.get("values"), f"{where} spec.values")
+    single = spec.get("set")
+    yield from _values(_nested(single.items() if isinstance(single, Mapping) else ()), f"{where} spec.set")
+
+
+def _argo(spec: Any, where: str) -> Iterator[Sighting]:
+    several = at(spec, "sources")
+    for source in (at(spec, "source"), *(several if isinstance(several, list) else ())):
+        yield from _chart(at(source, "chart"), at(source, "targetRevision"), f"{where} source.targetRevision")
+        helm = at(source, "helm")
+        yield from _values(_parsed(at(helm, "values")), f"{where} source.helm.values")
+        yield from _values(at(helm, "valuesObject"), f"{where} source.helm.valuesObject")
+        listed = at(helm, "parameters")
+        pairs = [(at(one, "name"), at(one, "value")) for one in (listed if isinstance(listed, list) else ())]
+        yield from _values(_nested(pairs), f"{where} source.helm.parameters")
+
+
+def _parsed(text: Any) -> Any:
+    """Values that stand as text; None when they cannot be read."""
+    if not isinstance(text, str):
+        return None
+    try:
+        return next((strictyaml.plain(one) for one in strictyaml.documents(text.encode(), limit=_LIMIT)), None)
+    except InputError:
+        return None
+
+
+def _nested(pairs: Iterable[tuple[Any, Any]]) -> dict[str, Any]:
+    """`a.b.c` and its value as mappings, as `helm --set` takes them."""
+    root: dict[str, Any] = {}
+    for name, value in pairs:
+        *outer, last = str(name).split(".")
+        node = root
+        for key in outer:
+            inner = node.setdefault(key, {})
+            node = inner if isinstance(inner, dict) else {}
+        node[last] = value
+    return root
 
 
 def chart_of(name: Any) -> str:
@@ -109,6 +165,13 @@ def _release(raw: Raw, where: str, documents: Sequence[Raw]) -> Iterator[Sightin
     if isinstance(reference, Mapping):
         yield from _referred(reference, raw, where, documents)
     yield from _values(spec.get("values"), f"{where} spec.values")
+    listed = spec.get("valuesFrom")
+    for item in listed if isinstance(listed, list) else ():
+        key = at(item, "valuesKey") or "values.yaml"
+        if at(item, "kind") == "ConfigMap" and not str(key).endswith(VALUES):  # the others are read anyway
+            for other in documents:
+                if named(other) == f"ConfigMap/{at(raw, 'metadata', 'namespace')}/{at(item, 'name')}":
+                    yield from _values(_parsed(at(other, "data", key)), f"{named(other)} data.{key}")
 
 
 def _referred(reference: Raw, raw: Raw, where: str, documents: Sequence[Raw]) -> Iterator[Sighting]:
@@ -129,7 +192,9 @@ def _referred(reference: Raw, raw: Raw, where: str, documents: Sequence[Raw]) ->
 def _values(values: Any, where: str) -> Iterator[Sighting]:
     if not isinstance(values, Mapping):
         return
-    if isinstance(values.get("driver"), Mapping) or isinstance(values.get("dcgmExporter"), Mapping):
+    for chart in ("gpu-operator", "hami"):  # an umbrella chart hands values down under the name of the chart
+        yield from _values(values.get(chart), f"{where}.{chart}")
+    if any(isinstance(values.get(name), Mapping) for name in ("driver", "toolkit", "dcgmExporter")):
         yield from _policy(values, where)
     kube = at(values, "scheduler", "kubeScheduler")
     image_tag = at(values, "global", "imageTag")

@@ -142,6 +142,15 @@ def documents(data: bytes, *, limit: int) -> Iterator[Node]:
         yield found
 
 
+def plain(node: Node) -> Any:
+    """Writes nothing. The same as dicts and lists; scalars as text, null as None."""
+    if isinstance(node, Map):
+        return {key: plain(value) for key, value in node.items.items()}
+    if isinstance(node, List):
+        return [plain(item) for item in node.items]
+    return None if node.null else node.text
+
+
 def _decodable(data: bytes, limit: int) -> None:
     if len(data) > limit:
         raise InputError(f"more than {limit} bytes", code="too-large", subject="file")

@@ -428,6 +428,9 @@ def test_an_empty_scheduler_tag_is_refused() -> None:
     ]
 
 
+TEXT = "driver: {version: 580.126.20}\ntoolkit: {version: v1.19.1}\n"
+
+
 def fields(sightings: list[Sighting]) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for one in sightings:
@@ -477,6 +480,48 @@ def fields(sightings: list[Sighting]) -> dict[str, set[str]]:
             {"gpuOperator": {f"{DIGEST} (unresolved)"}},
         ),
         ([{"kind": "HelmRelease", "spec": None}, {"helm": "x"}, {"a": 1}, {}, {"driver": []}], {}),
+        (
+            [{"kind": "HelmChart", "spec": {"chart": "gpu-operator", "version": "v26.3.3", "valuesContent": TEXT,
+                                            "set": {"toolkit.version": "v1.19.0"}}}],
+            {"gpuOperator": {"v26.3.3"}, "driver": {"580.126.20"}, "toolkit": {"v1.19.1", "v1.19.0"}},
+        ),
+        (
+            [{"kind": "HelmChartConfig", "spec": {"valuesContent": TEXT}}],
+            {"driver": {"580.126.20"}, "toolkit": {"v1.19.1"}},
+        ),
+        (
+            [{"kind": "HelmChartProxy", "spec": {"chartName": "gpu-operator", "version": "v26.3.3",
+                                                 "valuesTemplate": "driver: {version: '{{ .Cluster.v }}'}"}}],
+            {"gpuOperator": {"v26.3.3"}, "driver": {"{{ .Cluster.v }} (unresolved)"}},
+        ),
+        (
+            [{"kind": "Application", "spec": {"source": {
+                "chart": "gpu-operator", "targetRevision": "v26.3.3",
+                "helm": {"values": TEXT, "parameters": [{"name": "driver.version", "value": "580.1"}]}}}}],
+            {"gpuOperator": {"v26.3.3"}, "driver": {"580.126.20", "580.1"}, "toolkit": {"v1.19.1"}},
+        ),
+        (
+            [{"kind": "ApplicationSet", "spec": {"template": {"spec": {"sources": [
+                {"chart": "hami", "targetRevision": "2.9.0", "helm": {"valuesObject": HAMI_VALUES}}]}}}}],
+            {"hami": {"2.9.0"}, "hamiScheduler": {"v1.35.3"}},
+        ),
+        (
+            [{"kind": "Bundle", "spec": {"helm": {"chart": "gpu-operator", "version": "v26.3.3"},
+                                         "targets": [{"helm": {"values": {"driver": {"version": "580.1"}}}}]}}],
+            {"gpuOperator": {"v26.3.3"}, "driver": {"580.1"}},
+        ),
+        (
+            [{"kind": "ConfigMap", "data": {"values.yaml": TEXT, "other": "driver: {version: x}"}}],
+            {"driver": {"580.126.20"}, "toolkit": {"v1.19.1"}},
+        ),
+        (
+            [{"kind": "HelmRelease", "metadata": {"name": "x", "namespace": "n"},
+              "spec": {"valuesFrom": [{"kind": "ConfigMap", "name": "c", "valuesKey": "gpu"}]}},
+             {"kind": "ConfigMap", "metadata": {"name": "c", "namespace": "n"}, "data": {"gpu": TEXT}}],
+            {"driver": {"580.126.20"}, "toolkit": {"v1.19.1"}},
+        ),
+        ([{"gpu-operator": {"driver": {"version": "580.1"}}}], {"driver": {"580.1"}}),
+        ([{"kind": "HelmChart", "spec": {"valuesContent": "driver: [", "set": 1}}, {"kind": "Bundle", "spec": 1}], {}),
     ],
 )  # fmt: skip
 def test_what_git_declares_is_read_from_each_kind_of_source(documents: Any, expected: dict[str, set[str]]) -> None:
