@@ -9,6 +9,7 @@ import base64
 import hashlib
 import os
 import re
+import shutil
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -57,16 +58,18 @@ def verify(data: bytes, bundle: bytes, key: Path) -> str:
     bundle says; `signature-wrong`: other bytes; `signature-malformed`), InputError for a key that is none, and without
     cosign 3 (`tool-missing`, `tool-version`), DeadlineError when it gives no answer.
     """
-    name = fingerprint(key)
+    fingerprint(key)
     told = _read(bundle)
     with tempfile.TemporaryDirectory(prefix="gpurunbook-") as folder:
         # No setting, key or cache of the user's counts.
         env = {"PATH": os.environ.get("PATH", os.defpath), "HOME": folder}
         _three(env)
-        kept, blob = Path(folder, "bundle"), Path(folder, "blob")
+        kept, blob, given = (Path(folder, name) for name in ("bundle", "blob", "key"))
         kept.write_bytes(bundle)
         blob.write_bytes(data)
-        line = ["cosign", "verify-blob", "--key", str(key.resolve()), "--bundle", str(kept)]
+        shutil.copyfile(key, given)
+        name = fingerprint(given)  # of the very file that cosign reads
+        line = ["cosign", "verify-blob", "--key", str(given), "--bundle", str(kept)]
         done = tools.run([*line, "--insecure-ignore-tlog=true", str(blob)], timeout=_CHECK, env=env)
     if done.returncode == 0:
         return f"cosign key {name}"

@@ -147,6 +147,8 @@ def judge(typed: Typed, now: Current, canaries: Sequence[str] | None = None) -> 
     rows: list[tuple[str, str, str, str]] = []
     for name in COMPONENTS:
         told = list(_field(name, typed, now, staying, upgraded, rolling=canaries is not None))
+        if name in _OF_NODE:
+            told += _upgraded(name, typed.target[name], now, sorted(upgraded & set(now.nodes)))
         found += told
         rows.append(
             (
@@ -228,6 +230,19 @@ def _field(
         for (pool, _), nodes in _by_pool(needed):
             message = f"nothing shows {name} of {_named(nodes)}"
             yield _finding(Status.UNKNOWN, "current-unseen", f"pool {pool}", message, _LOOK)
+
+
+def _upgraded(name: str, target: str, now: Current, canaries: Sequence[str]) -> Iterator[Finding]:
+    """A node that is named as upgraded must run the target, in every place that is bound to it."""
+    for node in canaries:
+        here = [one for one in now.values[name] if one.node == node]
+        if other := [one for one in here if one.value != target]:
+            places = _named(sorted({one.where + (f" ({one.state})" if one.state else "") for one in other}))
+            message = f"{name} is {other[0].value!r:.80} on it, the target is {target!r:.80}; seen in {places}"
+            remedy = "Finish its upgrade first, or do not name it."
+            yield _finding(Status.FAIL, "canary-node-not-upgraded", f"Node/{node}", message, remedy)
+        elif not here and not (name == "driver" and now.nodes[node].driverless):
+            yield _finding(Status.UNKNOWN, "current-unseen", f"Node/{node}", f"nothing shows {name} of it", _LOOK)
 
 
 def _subject(name: str, one: Sighting, now: Current) -> str:

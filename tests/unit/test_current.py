@@ -217,7 +217,7 @@ def test_the_cluster_and_the_canary_may_be_on_the_target_and_other_gpu_nodes_may
     found = judged(midway(*other, without=("a", "b", "driver-x")), ["a"])
     assert set(codes(found)) == {"current-differs"}
     assert {one.subject for one in bad(found)} == {"pool without a product label"}
-    assert codes(judged(midway(*other, without=("a", "b")), ["a", "b"])) == []
+    assert codes(judged(midway(*other, without=("a", "b", "driver-x")), ["a", "b"])) == []
 
 
 def test_what_is_neither_current_nor_target_is_told_even_where_things_move() -> None:
@@ -237,6 +237,21 @@ def test_a_canary_node_must_be_there_and_have_the_records_hardware() -> None:
     found = judged([*midway(), feature("a", attributes(V100))], ["a"], hardware=(H100, V100))
     assert codes(found) == ["canary-node-hardware"]
     assert bad(found)[0].subject == "Node/a"
+
+
+def test_a_canary_node_must_run_the_target_in_every_place() -> None:
+    assert [(one.code, one.subject) for one in bad(judged(fleet(), ["a"]))] == [
+        ("canary-node-not-upgraded", "Node/a")
+    ] * 3
+    waiting = pod("driver-x", DRIVER, "driver", "r1")  # on a, of the revision before
+    found = judged(midway(waiting), ["a"])
+    assert codes(found) == ["canary-node-not-upgraded"]
+    assert VALUES["driver"] in bad(found)[0].message and TARGET["driver"] in bad(found)[0].message
+    silent = upgraded("a")
+    del silent["metadata"]["labels"]["nvidia.com/cuda.driver-version.full"]
+    shown = [raw for raw in midway() if raw["metadata"]["name"] != "a"]
+    found = judged([*shown, silent, feature("a", attributes(H100))], ["a"])
+    assert [(one.code, one.status) for one in bad(found)] == [("current-unseen", Status.UNKNOWN)]
 
 
 def test_the_canary_must_cover_all_hardware_of_the_record() -> None:
