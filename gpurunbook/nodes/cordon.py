@@ -282,7 +282,7 @@ def lost(
     to the node in that time; cordoned: uid of the node object that was cordoned, "" when nobody knows.
     """
     now, pods = standing(node, run), sorted(landed)
-    what = _whose(now) if now.state == ANOTHER else _lost(now)
+    what = told(now)
     uid = (node.get("metadata") or {}).get("uid")
     if cordoned and uid != cordoned:
         what = f"the node was deleted and joined again (its uid is {uid}, {cordoned} was cordoned): {what}"
@@ -294,6 +294,11 @@ def lost(
     ago = f"{seconds:.0f}" if seconds and seconds >= 1 else "less than 1"
     since = f"last seen whole {ago} s ago; " if seconds else ""
     return _finding(_name(node), status, "cordon-lost", f"{what}; {since}{came}", remedy)
+
+
+def told(now: Standing) -> str:
+    """Writes nothing. In words what is missing of a cordon of this run, or whose it is."""
+    return _whose(now) if now.state == ANOTHER else _lost(now)
 
 
 def landed(before: Iterable[str], after: Iterable[Mapping[str, Any]]) -> list[str]:

@@ -291,6 +291,12 @@ def _busy(found: Mapping[str, Any]) -> bool:
     return any(k.startswith("nvidia.com/gpu.deploy.") and "paused-for-" in str(v) for k, v in labels.items())
 
 
+def _awaited(now: cordon.Standing, node: Mapping[str, Any]) -> str:
+    busy = now.mine and cordon.remake(now, manager_busy=_busy(node)) == cordon.SETTLED
+    waits = "; a manager is changing the node, and the cordon is made again when it has settled" if busy else ""
+    return f"all marks of this run: {cordon.told(now)}{waits}"
+
+
 def _came(pods: list[Mapping[str, Any]], stood: Stood | None, since: str) -> list[str]:
     before = stood.seen.get("pods") if stood else None
     if before is not None and not before.problem:
@@ -333,7 +339,7 @@ def settled(node: str, action: str, run: str, seconds: float = 120.0, hold: floa
             missing = () if lifted else ("the marks to be gone",)
             done = _finding(node, Status.PASS, "node-in-service", "the node is schedulable and carries no mark of ours")
         else:
-            missing = () if now.state == cordon.OURS else (f"all marks of this run (now: {now.state})",)
+            missing = () if now.state == cordon.OURS else (_awaited(now, observed.value),)
             stood = f" and stood for {hold:.0f} s" if hold > 0 else ""
             done = _finding(node, Status.PASS, "node-out-of-service", f"all marks of run {run} stand{stood}")
         return Progress("waiting", missing) if missing else Progress("done", (), (done,))

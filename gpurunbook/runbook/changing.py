@@ -254,14 +254,19 @@ APPLY = "apply.yaml"
 
 
 def close_planned(run: Ledger) -> tuple[str, str]:
-    """Writes `plan.json`, and `apply.yaml` with the parameters of its apply. The digest, and the lines to paste."""
+    """Writes `plan.json`, and `apply.yaml` with the parameters of its apply. The digest, and the lines to paste: they
+    are all that the apply needs, at the end of the parameters cell of a new working copy."""
     order = [step.id for step in run.book.steps]
     uid = run.state.start["cluster"]["uid"]
     plan = plans.write(run.folder, plans.document(run.book.name, uid, run.journal.records, order))
     needed = {"apply": True, "plan": plan, "expect_cluster": uid}
     given = {**msgspec.to_builtins(run.parameters), **needed, "run_id": ""}
     keep.kept(run.folder / APPLY, yaml.safe_dump(given, sort_keys=False).encode())
-    for name in ("change_id", "reason"):
-        needed[name] = getattr(run.parameters, name) or "…"
-    lines = [f"{name} = {v if v is True else json.dumps(v, ensure_ascii=False)}" for name, v in needed.items()]
-    return plan, "\n".join(lines)
+    asked = {name: given[name] or "…" for name in ("change_id", "reason")}
+    usual = msgspec.to_builtins(type(run.parameters)())
+    shown = {k: v for k, v in {**given, **asked}.items() if k in needed or k in asked or v != usual[k]}
+    return plan, "\n".join(f"{name} = {_literal(value)}" for name, value in shown.items())
+
+
+def _literal(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)

@@ -222,15 +222,20 @@ class Run(Ledger):
 
     def _close_planned(self) -> None:
         plan, lines = changing.close_planned(self)
-        display.paste("To apply this plan, a new run with these parameters", lines)
-        path = self.folder / changing.APPLY
-        shown = path.relative_to(self.home) if path.is_relative_to(self.home) else path
+        display.paste(
+            f"To apply this plan: `gpurunbook new {self.book.name}`, and these lines at the end of its parameters cell",
+            lines,
+        )
+        folder = self.folder.relative_to(self.home) if self.folder.is_relative_to(self.home) else self.folder
+        change = self.parameters.change_id or "CHANGE"
+        asked = f"Another person signs it first: `gpurunbook approve {folder} --key KEY --change-id {change}`. Then "
+        first = asked if self.book.name in self.site.approval and not self.parameters.break_glass else ""
         self.shut(
             Verdict.PLANNED,
             "planned",
             "close",
             "Every check passed, and nothing was written. The plan is in plan.json.",
-            f"gpurunbook run {self.book.name} --parameters {shown} (for Lab: `gpurunbook new`, likewise)",
+            f"{first}`gpurunbook run {self.book.name} --parameters {folder / changing.APPLY}`; in JupyterLab as above.",
             plan=plan,
         )
 

@@ -7,6 +7,7 @@ Not covered: the cordon's own marks and patches (test_cordon_rules.py), holders 
 
 from __future__ import annotations
 
+import copy
 import json
 from typing import Any
 
@@ -519,6 +520,28 @@ def test_the_wait_is_done_when_the_node_shows_it(action: str, found: dict[str, A
     assert progress.state == ("done" if done else "waiting")
     assert bool(progress.missing) == (not done)
     assert bool(progress.findings) == done
+
+
+@pytest.mark.parametrize(
+    ("busy", "settles"),
+    [
+        ({}, ""),
+        (
+            {"nvidia.com/gpu.deploy.driver": "paused-for-driver-upgrade"},
+            "; a manager is changing the node, and the cordon is made again when it has settled",
+        ),
+    ],
+)
+def test_the_wait_says_what_is_missing_and_for_whom_it_waits(busy: dict[str, str], settles: str) -> None:
+    found = copy.deepcopy(LOST["cordon"])
+    found["metadata"].setdefault("labels", {}).update(busy)
+    gone = "all marks of this run: spec.unschedulable is gone, our taint still stands"
+    assert waited("cordon", found).missing == (gone + settles,)
+
+
+def test_the_wait_says_who_took_the_node() -> None:
+    (said,) = waited("cordon", whole("r2")).missing
+    assert said.startswith("all marks of this run: run r2 of node_cordon owns the cordon")
 
 
 def test_a_node_that_cannot_be_read_is_waited_for_and_named() -> None:
