@@ -28,8 +28,8 @@ def lab(
 ) -> None:
     """Open JupyterLab; with RUNBOOK, on a new working copy of it.
 
-    What is not known here is passed on to `jupyter lab`, such as --no-browser. The sources in runbooks/ cannot be
-    saved there.
+    What is not known here is passed on to `jupyter lab`, such as --no-browser. The sources in runbooks/ and the files
+    of sealed runs cannot be saved there.
     """
     from gpurunbook.folder import workspace
     from gpurunbook.folder.steps import names
@@ -67,22 +67,34 @@ def command(root: Path, copy: Path | None, jupyter: tuple[str, ...]) -> list[str
         "-m",
         "jupyterlab",
         f"--ServerApp.root_dir={root}",
-        "--FileContentsManager.pre_save_hook=gpurunbook.cli.lab.keep_sources",
+        "--FileContentsManager.pre_save_hook=gpurunbook.cli.lab.keep",
         *opened,
         *jupyter,
     ]
 
 
-def keep_sources(model: dict[str, Any], path: str, contents_manager: Any, **_: Any) -> None:
-    """Writes nothing. Lets JupyterLab refuse to save a source notebook: runs are made on copies.
+def keep(model: dict[str, Any], path: str, contents_manager: Any, **_: Any) -> None:
+    """Writes nothing. Lets JupyterLab refuse to save a source notebook, and anything in the folder of a sealed run.
 
-    A file mode would not do: root writes whatever the mode, and a checkout must stay editable.
+    Runs are made on copies of the sources. Evidence that is saved again, if only by the autosave of somebody who reads
+    it, no longer verifies; a run that went on after its seal is to be saved and sealed again. A file mode would not do:
+    root writes whatever the mode, and a checkout must stay editable.
     """
     from tornado.web import HTTPError
 
-    target = (Path(contents_manager.root_dir) / path.strip("/")).resolve()
+    from gpurunbook.evidence import seal
+
+    root = Path(contents_manager.root_dir).resolve()
+    target = (root / path.strip("/")).resolve()
     if target.is_relative_to(Path(os.environ["GPURUNBOOK_HOME"]) / "runbooks") and model.get("type") != "directory":
         raise HTTPError(
             403,
             f"{target.name} is a source and stays as it is: `gpurunbook new {target.stem}` makes a copy to work on",
+        )
+    sealed = next((folder for folder in target.parents if folder.is_relative_to(root) and seal.current(folder)), None)
+    if sealed is not None:
+        raise HTTPError(
+            403,
+            f"run {sealed.name} is sealed, and its files stay as they are: `gpurunbook new` makes a copy to work on; "
+            "to go on with this run, run its start cell first",
         )

@@ -29,6 +29,7 @@ DYING_SECONDS = 3.0
 
 _PACKAGES = ("gpurunbook", "ipykernel", "jupyterlab", "kubernetes", "nbclient", "papermill")
 _NOTEBOOK = 256 << 20
+_MANIFEST = 64 << 20
 # What a live kernel or JupyterLab may have open stays where it is when it is withheld.
 _LIVE = frozenset({bundle.JOURNAL, workspace.RECORD})
 
@@ -106,6 +107,20 @@ def seal(
 def manifest_digest(run_dir: Path) -> str:
     """Writes nothing. The digest of the manifest as it stands, for the change ticket. Raises InputError."""
     return bundle.file_digest(run_dir / bundle.MANIFEST)
+
+
+def current(run_dir: Path) -> bool:
+    """Writes nothing. Whether the folder's seal is of the run as it stands: its journal has not gone on since.
+
+    False for a folder that has no seal. What cannot be read counts as current: evidence is left as it is.
+    """
+    if not (run_dir / bundle.MANIFEST).exists():
+        return False
+    try:
+        sealed = json.loads(bundle.read(run_dir / bundle.MANIFEST, _MANIFEST))["journal"]
+        return bool(sealed == [record["hash"] for record in _records(run_dir / bundle.JOURNAL)])
+    except (InputError, JournalError, OSError, ValueError, KeyError, TypeError):
+        return True
 
 
 def _ended(run_dir: Path) -> list[Record]:

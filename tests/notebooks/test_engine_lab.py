@@ -1,7 +1,8 @@
 """`gpurunbook lab` and `gpurunbook doctor`.
 
-Covered: a real JupyterLab server opens on the working copy, saves copies and refuses to save a source; the command
-line it is started with; doctor's answers here, and for a kernel of another Python, an absent home, and no cluster.
+Covered: a real JupyterLab server opens on the working copy, saves copies and refuses to save a source or into a sealed
+run; the command line it is started with; doctor's answers here, and for a kernel of another Python, an absent home, and
+no cluster.
 Not covered: the browser (tests/browser).
 """
 
@@ -25,6 +26,7 @@ from click.testing import CliRunner
 from test_engine_faults import SECONDS, wait_for
 
 from gpurunbook.cli import doctor, lab
+from gpurunbook.journal import Journal
 
 TOKEN = "only-on-loopback"
 
@@ -47,8 +49,10 @@ def listens(port: int) -> bool:
     return True
 
 
-def test_lab_opens_a_copy_and_keeps_the_sources(tmp_path: Path) -> None:
+def test_lab_opens_a_copy_and_keeps_sources_and_sealed_runs(tmp_path: Path) -> None:
     home = tiny.lay(tmp_path, "closes")
+    sealed = tiny.gpurunbook(home, "run", "provenance_audit", "--run-id", "sealed", "--set", "pod_json=pods.json")
+    sealed.communicate(timeout=SECONDS)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     words = ["--run-id", "mine", "--no-browser", f"--port={port}", "--ip=127.0.0.1", "--allow-root"]
@@ -77,6 +81,16 @@ def test_lab_opens_a_copy_and_keeps_the_sources(tmp_path: Path) -> None:
         assert Path(tiny.source(home)).read_bytes() == source
         status, _ = ask(f"{base}/outputs/mine/provenance_audit.ipynb", "PUT", model)
         assert status == 200
+        evidence = home / "outputs" / "sealed" / "provenance_audit.ipynb"
+        before = evidence.read_bytes()
+        for name in ("provenance_audit.ipynb", "other.ipynb", "after/other.ipynb"):
+            status, answer = ask(f"{base}/outputs/sealed/{name}", "PUT", model)
+            assert status == 403
+            assert "run sealed is sealed" in answer
+        assert evidence.read_bytes() == before
+        Journal.open(evidence.parent / "journal.jsonl").append("resume", {"process": {"host": "h", "pid": 1}})
+        status, _ = ask(f"{base}/outputs/sealed/provenance_audit.ipynb", "PUT", model)
+        assert status == 200  # it went on, and must be saved before it is sealed again
     finally:
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=SECONDS)

@@ -26,10 +26,10 @@ from test_signing import make_key
 
 from gpurunbook.errors import EvidenceError, InputError, JournalError, RunInUse
 from gpurunbook.evidence import seal as module
-from gpurunbook.evidence.seal import manifest_digest, seal
+from gpurunbook.evidence.seal import current, manifest_digest, seal
 from gpurunbook.evidence.verify import verify
 from gpurunbook.findings import Finding, Status
-from gpurunbook.journal import digest, read
+from gpurunbook.journal import Journal, digest, read
 from gpurunbook.leaks import scan
 
 NGC = "nvapi-" + "aB3_-xYz" * 8
@@ -117,6 +117,23 @@ def test_sealing_again_changes_nothing(tmp_path: Path) -> None:
     seal(run.folder)
     assert content(run.folder) == first
     assert {p: p.stat().st_mtime_ns for p in run.folder.iterdir()} == times
+
+
+def test_a_seal_is_current_until_its_run_goes_on(tmp_path: Path) -> None:
+    run = made.passed(tmp_path)
+    assert not current(run.folder)
+    seal(run.folder)
+    assert current(run.folder)
+    Journal.open(run.folder / "journal.jsonl").append("resume", {"process": {"host": "desk", "pid": 1}})
+    assert not current(run.folder)
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "journal.jsonl"])
+def test_a_seal_that_cannot_be_read_counts_as_current(tmp_path: Path, name: str) -> None:
+    run = made.passed(tmp_path)
+    seal(run.folder)
+    (run.folder / name).write_bytes(b"{")
+    assert current(run.folder)
 
 
 def test_two_equal_runs_have_equal_manifests(tmp_path: Path) -> None:
