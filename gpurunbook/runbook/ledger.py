@@ -30,7 +30,7 @@ from gpurunbook.folder import keep, parameters
 from gpurunbook.journal import Journal, Record, State, canonical, digest, replay
 from gpurunbook.plan import Approved, Judgement, Need, Observed, View
 from gpurunbook.runbook.observe import Observer
-from gpurunbook.shown import display
+from gpurunbook.shown import cards, display
 from gpurunbook.shown.redact import redact
 from gpurunbook.shown.scraps import CLOSING, TOO_LARGE, payload, scrap
 from gpurunbook.sources.cluster import Cluster
@@ -145,7 +145,7 @@ class Ledger:
         raise Stopped(
             leading.message,
             subject=leading.subject,
-            remedy=self._next(leading.remedy),
+            remedy=leading.remedy,
             code=leading.code,
         )
 
@@ -235,7 +235,9 @@ class Ledger:
             self.journal.refresh()
             code, verdict = self._verdict(wrong)
             message = str(wrong) or type(wrong).__name__
-            if isinstance(wrong, RunbookError):
+            if isinstance(wrong, KeyboardInterrupt):
+                message = cards.INTERRUPTED
+            elif isinstance(wrong, RunbookError):
                 message = f"{wrong.subject}: {wrong.message}" if wrong.subject else wrong.message
             self.shut(verdict, code, step, message, self._next(getattr(wrong, "remedy", "")))
             raise
@@ -254,8 +256,8 @@ class Ledger:
 
     def _next(self, remedy: str) -> str:
         """What to do, and how to go on with this run."""
-        again = f"Then run the cell again, or `gpurunbook run {self.book.name} --run-id {self.id}`."
-        return f"{remedy} {again}".strip()
+        again = f"un the cell again, or `gpurunbook run {self.book.name} --run-id {self.id}`."
+        return f"{remedy} Then r{again}" if remedy else f"R{again}"
 
 
 def _leading(findings: Sequence[Finding]) -> Finding:

@@ -26,7 +26,10 @@ from gpurunbook.shown.marks import badge, colour, plain, slug
 from gpurunbook.shown.mime import CARD_BUDGET, Bundle, size
 from gpurunbook.shown.tables import spoken
 
-_KINDS: tuple[tuple[type[Exception], str, str], ...] = (
+INTERRUPTED = "The cell was interrupted. What was done stays as it is."
+"""What is said of an interrupt, which says nothing itself."""
+
+_KINDS: tuple[tuple[type[BaseException], str, str], ...] = (
     (
         Stopped,
         "Stopped",
@@ -41,6 +44,7 @@ _KINDS: tuple[tuple[type[Exception], str, str], ...] = (
     (InputError, "An input cannot be read", "Put the input right, then run this cell again."),
     (DeadlineError, "Out of time", "Run this cell again to go on waiting: what was done is not done twice."),
     (JournalError, "The journal does not hold", "Keep the run folder as it is, and begin a new run."),
+    (KeyboardInterrupt, "Interrupted", "Run this cell again: what was done is not done twice."),
     (Exception, "Something went wrong", "Run this cell again: what stands in the journal is not done twice."),
 )
 
@@ -73,7 +77,7 @@ def card(
 def error_card(error: BaseException, *, redact: Callable[[str], str] = str) -> Bundle:
     """Writes nothing. The card of any error."""
     title, go_on = next((title, go_on) for kind, title, go_on in _KINDS if isinstance(error, kind))
-    ours = error if isinstance(error, RunbookError) else RunbookError(f"{type(error).__name__}: {error}", code="crash")
+    ours = _ours(error)
     return card(
         error,
         title=title,
@@ -84,6 +88,14 @@ def error_card(error: BaseException, *, redact: Callable[[str], str] = str) -> B
         code=ours.code,
         redact=redact,
     )
+
+
+def _ours(error: BaseException) -> RunbookError:
+    if isinstance(error, RunbookError):
+        return error
+    if isinstance(error, KeyboardInterrupt):
+        return RunbookError(INTERRUPTED, code="interrupted")
+    return RunbookError(f"{type(error).__name__}: {error}", code="crash")
 
 
 def state_line(step: str, status: str, *, detail: str = "", next_action: str = "") -> Bundle:

@@ -6,12 +6,15 @@ and escaped, and a cell stays within 64 KB.
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+import gpurunbook
 from gpurunbook.declared.book import Runbook
 from gpurunbook.errors import GateError, RunbookError
-from gpurunbook.findings import Finding, Status
+from gpurunbook.findings import EXIT, Finding, Status
 from gpurunbook.journal import State
 from gpurunbook.plan import Figure, Judgement, Table, View
 from gpurunbook.shown import cards
@@ -41,6 +44,8 @@ __all__ = [
     "state_line",
     "svg",
 ]
+
+_PACKAGE = Path(gpurunbook.__file__).parent
 
 _REACH = 1 << 16
 """Characters of one text that are looked at: a secret is taken out before the text is cut to what is shown."""
@@ -105,17 +110,19 @@ def state_line(state: State, book: Runbook) -> None:
 
 
 def closed(state: State) -> None:
-    """Displays the end of a run: the verdict in large type, why, what was left behind, and what comes next."""
+    """Displays the end of a run: the verdict in large type, and what was left behind.
+
+    Of a run that closed well also why and what comes next; of another one the card of its error says both.
+    """
     closing = state.closing["data"] if state.closing else {}
     left = closing.get("left_behind") or []
-    values = {
-        "run": state.run,
-        "step": closing.get("step", ""),
-        "code": closing.get("code", ""),
-        "message": closing.get("message") or closing.get("reason", ""),
-        "left behind": "; ".join(map(str, left)) if left else "nothing",
-    }
-    _banner(state.runbook, values, state.start, verdict=str(state.verdict), next_action=str(closing.get("next", "")))
+    values = {"run": state.run, "step": closing.get("step", ""), "code": closing.get("code", "")}
+    well = EXIT[state.verdict] == 0
+    if well:
+        values["message"] = closing.get("message", "")
+    values["left behind"] = "; ".join(map(str, left)) if left else "nothing"
+    next_action = str(closing.get("next", "")) if well else ""
+    _banner(state.runbook, values, state.start, verdict=str(state.verdict), next_action=next_action)
 
 
 def paste(title: str, text: str) -> None:
@@ -129,19 +136,21 @@ def paste(title: str, text: str) -> None:
 def install_error_card(shell: Any) -> None:
     """Changes how this kernel tells errors; the cell fails as before. Calling it again replaces the earlier call.
 
-    An error of ours becomes a card with its traceback folded, and a short `error` output for papermill and nbclient.
-    SystemExit becomes an error output named GateError: papermill takes a cell that ended with `sys.exit(0)` for a
-    success and exits 0 with the later cells not run (papermill/execute.py, raise_for_execution_errors).
+    An error of ours becomes a card with its traceback folded, and so does an interrupt or a defect of this package. The
+    `error` output that papermill and nbclient look for stays: its value is the whole message, and its traceback, which
+    is what they and JupyterLab show, one line. SystemExit becomes an error output named GateError: papermill takes a
+    cell that ended with `sys.exit(0)` for a success and exits 0 with the later cells not run (papermill/execute.py,
+    raise_for_execution_errors).
     """
     plain = type(shell)._showtraceback
 
     def tell(kind: type[BaseException], error: BaseException, lines: list[str]) -> None:
         if isinstance(error, SystemExit):
             error = _left(error)
-        if isinstance(error, RunbookError):
+        if isinstance(error, RunbookError | KeyboardInterrupt) or _passed_here(error):
             put(error_card(error, redact=redact))
-            kind, said = type(error), harmless(redact(str(error)), 600)
-            plain(shell, kind, said, [f"{kind.__name__}: {said}"])
+            kind = type(error)
+            plain(shell, kind, harmless(redact(str(error)), 600), [harmless(redact(_short(error)), 200)])
         else:
             plain(shell, kind, error, lines)
 
@@ -156,6 +165,18 @@ def _show(views: Sequence[tuple[View, str]]) -> None:
         made = bundle(view, file=file, budget=left // (len(views) - at))
         left -= size(made)
         put(made)
+
+
+def _passed_here(error: BaseException) -> bool:
+    """Whether a function of this package let it through: then it is a defect, and not one of the reader's own cell."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return any(Path(frame.filename).is_relative_to(_PACKAGE) for frame in frames)
+
+
+def _short(error: BaseException) -> str:
+    """The name of an error, its code and its object. The card beside it says the rest."""
+    told = [error.code, error.subject] if isinstance(error, RunbookError) else []
+    return ": ".join([type(error).__name__, *filter(None, told)])
 
 
 def _left(error: SystemExit) -> GateError:

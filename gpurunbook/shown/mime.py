@@ -29,6 +29,16 @@ def size(data: Bundle) -> int:
     return len(json.dumps(lines, ensure_ascii=False, indent=4).encode())
 
 
+def _verbatim(data: Bundle) -> Bundle:
+    """The bundle with its HTML shown as it stands.
+
+    JupyterLab typesets `$…$` in the HTML of outputs: `${run}` becomes a formula, and a formula can hide text. MathJax 3
+    leaves out what has the class mathjax_ignore (its FindTeX options), MathJax 2 what has tex2jax_ignore.
+    """
+    html = data.get("text/html")
+    return data if html is None else {**data, "text/html": f'<div class="tex2jax_ignore mathjax_ignore">{html}</div>'}
+
+
 def line(text: str, previous: str = "") -> str:
     """Displays one line of text, in place of the previous one where its id is given. The id of the line."""
     from IPython.core.getipython import get_ipython
@@ -38,7 +48,7 @@ def line(text: str, previous: str = "") -> str:
     if get_ipython() is None:
         return previous
     named = previous or f"rb-line-{secrets.token_hex(4)}"
-    display(data, raw=True, display_id=named, update=bool(previous))
+    display(_verbatim(data), raw=True, display_id=named, update=bool(previous))
     return named
 
 
@@ -48,6 +58,6 @@ def put(data: Bundle, metadata: dict[str, Any] | None = None) -> None:
     from IPython.display import display
 
     if get_ipython() is not None:
-        display(data, raw=True, metadata=metadata or {})
+        display(_verbatim(data), raw=True, metadata=metadata or {})
     elif "text/plain" in data:
         print(data["text/plain"])

@@ -1,7 +1,7 @@
-"""Chromium, one JupyterLab for all tests of a module, and a home of runbooks that they may write into.
+"""Chromium, one JupyterLab for all tests of this folder, and a home of runbooks that they may write into.
 
 Nothing lives as long as the session: while Playwright's synchronous API is open, its event loop counts as running in
-this thread, and nbclient cannot run in another test.
+this thread, and nbclient cannot run in another test. `__init__.py` makes the folder a scope of its own.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 CHROMIUM = Path("/usr/bin/chromium")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def chromium() -> Iterator[Browser]:
     """The system's Chromium, with a new profile."""
     if not CHROMIUM.exists():
@@ -36,7 +36,7 @@ def chromium() -> Iterator[Browser]:
         browser.close()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of runbooks/ and parameters/."""
     made = tmp_path_factory.mktemp("home")
@@ -46,7 +46,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def lab(chromium: Browser, home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """JupyterLab on the home."""
     with pytest.MonkeyPatch.context() as patch:
@@ -56,7 +56,7 @@ def lab(chromium: Browser, home: Path, tmp_path_factory: pytest.TempPathFactory)
             yield server
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def workbench(chromium: Browser) -> Iterator[Page]:
     """One page for JupyterLab, so that it is loaded once. High enough that no cell is out of sight."""
     context = chromium.new_context(viewport={"width": 1280, "height": 4000})

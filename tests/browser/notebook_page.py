@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,10 +20,12 @@ from playwright.sync_api import Locator, Page, expect
 
 from gpurunbook.cli.run import make
 from gpurunbook.folder.workspace import kernel_alive
+from gpurunbook.journal import read
 
 CLI = (sys.executable, "-c", "import sys; from gpurunbook.cli import main; main(sys.argv[1:])")
 START_SECONDS = 90.0
 CELL_SECONDS = 60.0
+PICTURES = Path(__file__).parents[2] / "docs" / "pictures"
 
 # Resolves when the cell has got a number again: a number alone may be of an earlier kernel.
 _NUMBERED = """node => {
@@ -61,21 +64,38 @@ class Lab:
         own = {k: v for k, v in os.environ.items() if not k.startswith("GPURUNBOOK_")}
         return subprocess.run([*CLI, *words], cwd=self.home, env=own, capture_output=True, text=True, timeout=120)
 
-    def new(self, run: str, scenario: str) -> Path:
+    def new(self, run: str, scenario: str = "", runbook: str = "provenance_audit") -> Path:
         """Makes a run with its working copy as `gpurunbook new` does, and gives its folder."""
-        given = self.home / "parameters" / "provenance_audit" / f"{scenario}.yaml"
+        given = (self.home / "parameters" / runbook / f"{scenario}.yaml",) if scenario else ()
         with contextlib.chdir(self.home):
-            return make("provenance_audit", (given,), (), "", self.home / "outputs", run).parent
+            return make(runbook, given, (), "", self.home / "outputs", run).parent
+
+    def seal(self, folder: Path) -> dict[str, Any]:
+        """Seals a run. What `gpurunbook seal` says of it."""
+        done = self.gpurunbook("seal", folder.name, "-o", "json")
+        assert done.returncode == 0, done.stderr
+        return dict(json.loads(done.stdout))
+
+    def verified(self, folder: Path) -> tuple[str, list[Any]]:
+        """What `gpurunbook verify` says of a run: its verdict, and the differences."""
+        told = json.loads(self.gpurunbook("verify", folder.name, "-o", "json").stdout)
+        return told["verdict"], told["differences"]
 
     def requests(self, fixture: str) -> list[dict[str, Any]]:
         """What the embedded server of a fixture cluster was asked."""
         log = self.home / "outputs" / ".clusters" / f"clusters-{fixture}" / "requests.jsonl"
         return [json.loads(line) for line in log.read_text().splitlines()]
 
-    def server(self, fixture: str) -> dict[str, Any]:
-        """The server.json of the embedded server of a fixture cluster."""
+    def ask(self, fixture: str, path: str, merge: Any = None) -> Any:
+        """What the embedded server of a fixture cluster answers to its administrator. merge: a merge patch."""
         folder = self.home / "outputs" / ".clusters" / f"clusters-{fixture}"
-        return dict(json.loads((folder / "server.json").read_bytes()))
+        server = json.loads((folder / "server.json").read_bytes())
+        data = None if merge is None else json.dumps(merge).encode()
+        headers = {"Authorization": f"Bearer {server['token']}", "Content-Type": "application/merge-patch+json"}
+        method = "GET" if merge is None else "PATCH"
+        request = urllib.request.Request(server["url"] + path, data, headers, method=method)
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return json.load(answer)
 
 
 @contextlib.contextmanager
@@ -162,12 +182,21 @@ class Notebook:
     def run(self, *ids: str) -> Locator:
         """Runs cells one after the other by Shift+Enter. The last of them."""
         for id in ids:
-            prompt = self.cell(id).locator(".jp-InputArea-prompt")
-            prompt.evaluate(_NUMBERED)
-            prompt.click()
-            self.page.keyboard.press("Shift+Enter")
-            self.page.evaluate(_WAIT, CELL_SECONDS * 1000)
+            self.begin(id)
+            self.end()
         return self.cell(ids[-1])
+
+    def begin(self, id: str) -> Locator:
+        """Begins to run a cell by Shift+Enter. The cell."""
+        prompt = self.cell(id).locator(".jp-InputArea-prompt")
+        prompt.evaluate(_NUMBERED)
+        prompt.click()
+        self.page.keyboard.press("Shift+Enter")
+        return self.cell(id)
+
+    def end(self) -> None:
+        """Waits until the cell that was begun last has ended."""
+        self.page.evaluate(_WAIT, CELL_SECONDS * 1000)
 
     def append(self, id: str, text: str) -> None:
         """Types a line at the end of a cell, as a paste."""
@@ -204,6 +233,19 @@ class Notebook:
         self._until(lambda: self.file.stat().st_mtime_ns != before, "JupyterLab did not save")
         expect(self.panel.locator(".jp-mod-dirty")).to_have_count(0)
 
+    def refused(self) -> str:
+        """Saves by Control+S, and closes the notebook without it. What the dialog says that refuses to save."""
+        self.page.keyboard.press("Control+s")
+        dialog = self.page.locator(".jp-Dialog")
+        expect(dialog.locator(".jp-Dialog-header")).to_contain_text("Save Error")
+        said = dialog.inner_text()
+        dialog.locator(".jp-Dialog-footer button").last.click()
+        expect(dialog).to_have_count(0)
+        self._menu("File", "Close Tab")
+        dialog.locator(".jp-mod-warn").click()
+        expect(self.panel).to_have_count(0)
+        return said
+
     @property
     def trust(self) -> str:
         """What the status bar says on trust."""
@@ -216,3 +258,22 @@ class Notebook:
         graph = self.panel.locator(".js-plotly-plot")
         expect(graph.locator(".main-svg").first).to_be_visible(timeout=CELL_SECONDS * 1000)
         return list(graph.evaluate(_TRACES))
+
+
+def events(folder: Path) -> list[tuple[str, str]]:
+    """Event and step of each record of a run."""
+    return [(record["event"], record["data"].get("step", "")) for record in read(folder / "journal.jsonl")]
+
+
+def picture(page: Page, name: str, height: int, top: Locator | None = None) -> None:
+    """Writes a picture for the documentation where they are asked for; a test leaves no trace otherwise."""
+    if os.environ.get("GPURUNBOOK_PICTURES") != "1":
+        return
+    before = page.viewport_size
+    assert before is not None
+    page.set_viewport_size({"width": 1280, "height": height})
+    if top is not None:
+        top.evaluate("node => node.scrollIntoView({block: 'start'})")
+    page.wait_for_timeout(1000)  # plotly.js draws anew for the new width
+    page.screenshot(path=PICTURES / name)
+    page.set_viewport_size(before)

@@ -11,9 +11,7 @@ the death of a kernel (tests/notebooks), other browsers.
 from __future__ import annotations
 
 import json
-import os
 import re
-import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,32 +21,12 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from gpurunbook.journal import read
-from tests.browser.notebook_page import Lab, Notebook
+from tests.browser.notebook_page import Lab, Notebook, events, picture
 
 pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
 
-PICTURES = Path(__file__).parents[2] / "docs" / "pictures"
 DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 NAME = "provenance_audit.ipynb"
-
-
-def picture(page: Page, name: str, height: int, top: Locator | None = None) -> None:
-    """Writes a picture for the documentation where they are asked for; a test leaves no trace otherwise."""
-    if os.environ.get("GPURUNBOOK_PICTURES") != "1":
-        return
-    before = page.viewport_size
-    assert before is not None
-    page.set_viewport_size({"width": 1280, "height": height})
-    if top is not None:
-        top.evaluate("node => node.scrollIntoView({block: 'start'})")
-    page.wait_for_timeout(1000)  # plotly.js draws anew for the new width
-    page.screenshot(path=PICTURES / name)
-    page.set_viewport_size(before)
-
-
-def events(folder: Path) -> list[tuple[str, str]]:
-    """Event and step of each record of a run."""
-    return [(record["event"], record["data"].get("step", "")) for record in read(folder / "journal.jsonl")]
 
 
 def closing(folder: Path) -> dict[str, Any]:
@@ -144,25 +122,7 @@ def audited(workbench: Page, lab: Lab) -> Audited:
 @pytest.fixture(scope="module")
 def sealed(audited: Audited, lab: Lab) -> dict[str, Any]:
     """What `gpurunbook seal` says of it, while the notebook is still open and its kernel alive."""
-    return seal(lab, audited.folder)
-
-
-def seal(lab: Lab, folder: Path) -> dict[str, Any]:
-    done = lab.gpurunbook("seal", folder.name, "-o", "json")
-    assert done.returncode == 0, done.stderr
-    return dict(json.loads(done.stdout))
-
-
-def verified(lab: Lab, folder: Path) -> tuple[str, list[Any]]:
-    told = json.loads(lab.gpurunbook("verify", folder.name, "-o", "json").stdout)
-    return told["verdict"], told["differences"]
-
-
-def asked(server: dict[str, Any], path: str) -> Any:
-    """What the API server answers to its administrator."""
-    request = urllib.request.Request(server["url"] + path, headers={"Authorization": f"Bearer {server['token']}"})
-    with urllib.request.urlopen(request, timeout=10) as answer:
-        return json.load(answer)
+    return lab.seal(audited.folder)
 
 
 # -- one run, read in three ways ------------------------------------------------------------------------------------
@@ -183,8 +143,7 @@ def test_a_run_goes_on_after_its_kernel_was_restarted(audited: Audited) -> None:
 
 
 def test_a_trusted_notebook_shows_what_the_cluster_holds(audited: Audited, lab: Lab) -> None:
-    server = lab.server("small")
-    lists = [asked(server, f"/api/v1/namespaces/{name}/pods") for name in ("gpu-operator", "hami-system")]
+    lists = [lab.ask("small", f"/api/v1/namespaces/{name}/pods") for name in ("gpu-operator", "hami-system")]
     digests = {
         digest
         for pods in lists
@@ -195,7 +154,7 @@ def test_a_trusted_notebook_shows_what_the_cluster_holds(audited: Audited, lab: 
     }
     assert audited.trust.startswith("Notebook trusted")
     assert audited.shown.verdict == "pass"
-    assert audited.shown.cluster == asked(server, "/api/v1/namespaces/kube-system")["metadata"]["uid"]
+    assert audited.shown.cluster == lab.ask("small", "/api/v1/namespaces/kube-system")["metadata"]["uid"]
     assert audited.shown.digests == str(len(digests))
     drawn = {label: sum(series[label] for series in audited.shown.figure.values()) for label in ("manifest", "mutable")}
     assert drawn == {"manifest": len(digests), "mutable": 0}
@@ -221,7 +180,7 @@ def test_an_untrusted_notebook_shows_the_same(audited: Audited, lab: Lab, page: 
     notebook = Notebook(page, lab, folder / NAME)
     assert notebook.trust.startswith("Notebook not trusted: 0 of")
     assert in_lab(notebook) == audited.shown
-    assert verified(lab, folder) == ("consistent", [])  # reading it there changed nothing
+    assert lab.verified(folder) == ("consistent", [])  # reading it there changed nothing
 
 
 def test_what_jupyterlab_saved_is_sealed_and_verifies(audited: Audited, sealed: dict[str, Any], lab: Lab) -> None:
@@ -233,7 +192,7 @@ def test_what_jupyterlab_saved_is_sealed_and_verifies(audited: Audited, sealed: 
     restarted = {entry["cell"] for entry in sealed["anomalies"]}
     assert {entry["kind"] for entry in sealed["anomalies"]} == {"out-of-order"}
     assert restarted == {"evidence"}
-    assert verified(lab, audited.folder) == ("consistent", [])
+    assert lab.verified(audited.folder) == ("consistent", [])
 
 
 def test_the_exported_page_shows_the_same_without_scripts_and_network(
@@ -273,13 +232,17 @@ def test_a_failing_audit_shows_card_findings_and_a_folded_traceback(lab: Lab, pa
     expect(card.locator(".rb-value-go-on")).to_contain_text("run this cell again")
     expect(card.locator("summary")).to_be_visible()
     expect(card.locator("details pre")).to_be_hidden()
+    # What is wrong stands in the list of findings and in the card, and nowhere else.
+    assert cell.inner_text().count("the tag latest is refused") == 2
     card.locator("summary").click()
     expect(card.locator("details pre")).to_contain_text("ledger.py")
+    said = cell.locator(".jp-OutputArea-output[data-mime-type='application/vnd.jupyter.stderr']")
+    expect(said).to_have_text("Stopped: explicit-latest: gpu-operator/Pod/debug-tools")
     expect(cell.locator(".rb-col-code").first).to_have_text("explicit-latest")
     expect(cell.locator(".rb-value-verdict .rb-word")).to_have_text("rejected")
     assert closing(folder)["verdict"] == "rejected"
     notebook.save()
-    assert seal(lab, folder)["verdict"] == "rejected"
+    assert lab.seal(folder)["verdict"] == "rejected"
     offline.page.goto((folder / "provenance_audit.html").as_uri())
     expect(offline.page.locator("#verdict .rb-word")).to_have_text("rejected")
     expect(offline.page.locator("#findings td").nth(1)).to_have_text("explicit-latest")
@@ -296,10 +259,12 @@ def test_hostile_names_stay_text_in_notebook_and_page(lab: Lab, page: Page, offl
     expect(offered.locator(".jp-RenderedHTML:not(.jp-mod-trusted)")).to_have_count(0)
     expect(offered).to_contain_text("<img src=x onerror=alert(1)>")
     expect(offered).to_contain_text("<script>alert(1)</script>")
+    expect(offered).to_contain_text(r"$\phantom{worker}$")  # and no formula, which JupyterLab would typeset
+    expect(offered.locator("mjx-container")).to_have_count(0)
     for injected in ("script", "img:not(.plot-img)", "[onerror]", "[onload]", "iframe"):
         expect(offered.locator(injected)).to_have_count(0)
     notebook.save()
-    assert seal(lab, folder)["evidence"] == "sealed"
+    assert lab.seal(folder)["evidence"] == "sealed"
     offline.page.goto((folder / "provenance_audit.html").as_uri())
     expect(offline.page.locator("#findings")).to_contain_text("<script>alert(1)</script>")
     for injected in ("script", "img", "[onerror]", "[onload]", "iframe"):
@@ -362,6 +327,5 @@ def test_a_source_notebook_cannot_be_saved(lab: Lab, page: Page) -> None:
     before = source.read_bytes()
     notebook = Notebook(page, lab, source)
     notebook.append("parameters", "x = 1")
-    page.keyboard.press("Control+s")
-    expect(page.locator(".jp-Dialog")).to_contain_text("is a source and stays as it is")
+    assert "is a source and stays as it is" in notebook.refused()
     assert source.read_bytes() == before

@@ -1,13 +1,15 @@
 """How errors look and count in a real kernel, under nbclient and under plain papermill.
 
-Covered: the card and the `error` output of an error of ours; that the cell fails and later cells do not run;
-SystemExit in every spelling; foreign errors; the size of the cell; a scrap written by a kernel and read by scrapbook.
+Covered: the card and the `error` output of an error of ours, of an interrupt, and of a defect; that the cell fails and
+later cells do not run; SystemExit in every spelling; errors of the reader's own cell; HTML that is not typeset; the
+size of the cell; a scrap written by a kernel and read by scrapbook.
 Not covered: os._exit and kernel death, which no hook in the kernel can see (the engine's tests).
 """
 
 from __future__ import annotations
 
 import json
+import re
 
 import nbclient
 import nbformat
@@ -17,7 +19,7 @@ import pytest
 INSTALL = "from gpurunbook.shown.display import install_error_card\ninstall_error_card(get_ipython())"
 STOP = (
     "from gpurunbook.errors import Stopped\n"
-    "raise Stopped('no <b>\\x1b[31m' + 'x' * 100_000, subject='pod a', remedy='pin it')"
+    "raise Stopped('no <b>\\x1b[31m' + 'x' * 100_000, subject='pod a', remedy='pin it', code='odd')"
 )
 
 
@@ -51,7 +53,7 @@ def test_an_error_of_ours_is_a_card_and_a_short_error_and_stops_the_notebook():
     assert "cell:2" in card.data["text/html"]
     assert error.ename == "Stopped"
     assert error.evalue.startswith("pod a: no <b>\\x1b[31m")
-    assert error.traceback == [f"Stopped: {error.evalue}"]
+    assert error.traceback == ["Stopped: odd: pod a"]  # the card says the rest
     assert len(json.dumps(made.cells[1].outputs)) < 64 * 1024
     assert made.cells[2].execution_count is None
 
@@ -63,6 +65,30 @@ def test_a_foreign_error_keeps_its_traceback():
     assert error.ename == "ZeroDivisionError"
     assert len(error.traceback) > 1
     assert not [o for o in made.cells[1].outputs if "rb-card" in str(o)]
+
+
+@pytest.mark.parametrize(
+    ("cell", "name", "title"),
+    [
+        ("raise KeyboardInterrupt", "KeyboardInterrupt", "Interrupted"),
+        ("from gpurunbook.journal import replay\nreplay([{}])", "KeyError", "Something went wrong"),
+    ],
+)
+def test_an_interrupt_and_a_defect_of_ours_have_a_card_with_a_folded_traceback(cell, name, title):
+    made, failed = run(INSTALL, cell, "print('never')")
+    assert failed is not None
+    card, error = [o for o in made.cells[1].outputs if o.output_type in ("display_data", "error")]
+    assert card.data["text/plain"].startswith(f"✗ {title}\n")
+    assert "<details" in card.data["text/html"]
+    assert (error.ename, error.traceback) == (name, [name])
+    assert made.cells[2].execution_count is None
+
+
+def test_what_is_shown_is_not_typeset():
+    made, _ = run(INSTALL, "from gpurunbook.shown.mime import line\nline('$x$')", STOP)
+    (said,), (card,) = [[o for o in cell.outputs if o.output_type == "display_data"] for cell in made.cells[1:]]
+    for output in (card, said):
+        assert re.match(r'<div class="[^"]*\bmathjax_ignore\b', output.data["text/html"])
 
 
 def test_installing_twice_shows_one_card():

@@ -479,25 +479,30 @@ def test_a_rehearsal_or_an_unidentified_cluster_is_red_in_head_and_end(shown, to
         assert made["text/plain"].startswith("✗ rehearsal: not evidence for a live cluster: ")
 
 
-def test_the_end_of_a_run_shows_the_verdict_why_and_what_is_next(shown):
+def end(verdict: str) -> State:
+    told = {"verdict": verdict, "code": "latest", "step": "one", "message": "a tag", "next": "pin it"}
     state = begun(one=True)
-    state.closing = {
-        "event": "close",
-        "data": {"verdict": "rejected", "code": "latest", "step": "one", "message": "a tag", "next": "pin it"},
-    }
-    display.closed(state)
+    state.closing = {"event": "close", "data": {**told, "left_behind": ["Node a"]}}
+    return state
+
+
+@pytest.mark.parametrize(("verdict", "said"), [("pass", "✓ pass"), ("planned", "! planned")])
+def test_the_end_of_a_run_shows_the_verdict_why_and_what_is_next(shown, verdict, said):
+    display.closed(end(verdict))
     page = Page(shown[0]["text/html"])
-    assert page.one("rb-value-verdict") == "✗ rejected"
+    assert page.one("rb-value-verdict") == said
     assert page.one("rb-value-code") == "latest"
+    assert page.one("rb-value-message") == "a tag"
     assert page.one("rb-value-next") == "pin it"
 
 
-def test_a_run_that_died_ends_unknown(shown):
-    state = begun()
-    state.closing = {"event": "died", "data": {"reason": "SIGKILL", "step": "one"}}
-    display.closed(state)
-    assert "verdict: ? unknown" in shown[0]["text/plain"]
-    assert "SIGKILL" in shown[0]["text/plain"]
+@pytest.mark.parametrize("verdict", ["rejected", "blocked", "failed", "unknown"])
+def test_the_end_of_a_run_that_was_stopped_leaves_why_and_what_is_next_to_its_card(shown, verdict):
+    display.closed(end(verdict))
+    page = Page(shown[0]["text/html"])
+    assert page.one("rb-value-verdict").endswith(verdict)
+    assert page.one("rb-value-left-behind") == "Node a"
+    assert page.all("rb-value-message") == page.all("rb-value-next") == []
 
 
 def test_every_verdict_and_status_has_a_look_of_its_own_kind():

@@ -151,7 +151,7 @@ def test_the_gravest_finding_decides(run: Ledger, statuses: list[Status], passed
             run.judged("one", "One", found, against=Verdict.REJECTED)
         wanted = f"code-{'unknown' if verdict == 'unknown' else 'fail'}" if found else "no-finding"
         assert stopped.value.code == wanted
-        assert f"--run-id {run.id}" in stopped.value.remedy
+        assert stopped.value.remedy == ("Do it." if found else "This is a defect.")
     assert state(run).passed("one") == passed
     closing = state(run).closing
     assert (closing["data"]["verdict"] if closing else None) == verdict
@@ -279,7 +279,8 @@ def test_every_error_closes_the_run_and_goes_on_as_itself(
     # Once a change was begun, whatever stops the run is a failure; a crash of ours is never an answer of policy.
     assert data["verdict"] == (Verdict.FAILED if changed else verdict)
     assert data["message"]
-    assert f"--run-id {run.id}" in data["next"]
+    assert f"un the cell again, or `gpurunbook run {run.book.name} --run-id {run.id}`" in data["next"]
+    assert data["next"][0].isupper()
     assert state(run).open_step == ""
 
 

@@ -1,0 +1,1 @@
+"""Runbooks in JupyterLab, driven in Chromium."""
