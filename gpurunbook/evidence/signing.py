@@ -79,8 +79,9 @@ def _principals(file: Path, signers: Path) -> list[str]:
     done = tools.run(["ssh-keygen", "-Y", "find-principals", "-s", str(file), "-f", str(signers)], timeout=_CHECK)
     names = [line for line in done.stdout.decode(errors="replace").splitlines() if line]
     if done.returncode or not names:
+        why = "; ".join(done.stderr.decode(errors="replace").split("\n")).strip("; ")  # which line is expired, say
         raise EvidenceError(
-            f"the key that signed is not allowed by {signers}: {harmless(done.complaint)}", code="signature-untrusted"
+            f"the key that signed is not allowed by {signers}: {harmless(why)}", code="signature-untrusted"
         )
     # ssh-keygen gives the principals of the first line that fits as they stand there, and of a certificate its own.
     if not (named := [name for name in names if is_name(name)]):

@@ -64,7 +64,7 @@ def test_a_key_that_is_not_allowed_does_not_count(keys: Path) -> None:
 def test_a_key_whose_time_is_over_does_not_count(keys: Path, tmp_path: Path) -> None:
     public = (keys / "alice.pub").read_text()
     (tmp_path / "signers").write_text(f'alice@example.com valid-before="20200101" {public}')
-    with pytest.raises(EvidenceError):
+    with pytest.raises(EvidenceError, match="expired"):
         verify(DATA, sign(DATA, keys / "alice", MANIFEST), tmp_path / "signers", MANIFEST)
 
 
