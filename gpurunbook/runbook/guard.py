@@ -6,17 +6,20 @@ The driver manager and the System Upgrade Controller uncordon nodes that they di
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from gpurunbook.errors import GateError
 from gpurunbook.findings import Finding, Status, worst
 from gpurunbook.journal import timestamp
 from gpurunbook.plan import Change, Need, Observed, Planned, Seen, Stood
-from gpurunbook.runbook import changing, losses
+from gpurunbook.runbook import changing, losses, waiting
 from gpurunbook.runbook.ledger import Ledger
 from gpurunbook.sources.door import Door
+from gpurunbook.sources.watch import follow
 
 AGAIN = 10
 """How often it is made again within one step: then somebody fights over it, and a person must look."""
@@ -85,6 +88,38 @@ class Guard:
         else:
             self.stand(self._run.state.open_step)
 
+    @contextlib.contextmanager
+    def beside(self) -> Iterator[None]:
+        """Looks after it while the block takes long, as a wait does; what goes wrong there is raised at the end.
+
+        The block may read and must not write: what is made again is written from another thread.
+        """
+        if self._change() is None:
+            yield
+            return
+        over = threading.Event()
+        wrong: list[Exception] = []
+
+        def work() -> None:
+            if over.wait(waiting.LOOK_SECONDS):
+                return
+            try:
+                with follow(self._run.cluster, self.needs) as after:
+                    while not over.is_set():
+                        self.look(after(waiting.LOOK_SECONDS))
+            except Exception as error:
+                wrong.append(error)
+
+        thread = threading.Thread(target=work, name="stands", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+        if wrong:
+            raise wrong[0]
+
     def stand(self, step: str, *, whole: bool = False) -> None:
         """Reads afresh whether it stands, and makes it again when it does not.
 
@@ -94,7 +129,7 @@ class Guard:
         change = self._change()
         if change is None:
             return
-        seen, _ = self._run.observe(change.needs, change.follow)
+        seen, _ = Ledger.observe(self._run, change.needs, change.follow)
         planned = change.plan(seen)
         if _stands(planned):
             if self._lost:
@@ -175,7 +210,7 @@ class Guard:
             self._door().send(stands.since, named, words)
         self._see(seen)
         check = stands.recheck(self._run.parameters)
-        findings = check.judge(self._run.observe(check.needs, check.follow)[0]).findings
+        findings = check.judge(Ledger.observe(self._run, check.needs, check.follow)[0]).findings
         self._told += findings
         lost = planned.findings[0]
         _refuse(findings, f"found when {lost.code} of {lost.subject} was made good: ")

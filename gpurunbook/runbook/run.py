@@ -22,7 +22,7 @@ from gpurunbook.findings import EXIT, Finding, Status, Verdict, worst
 from gpurunbook.folder import keep, parameters, workspace
 from gpurunbook.folder.steps import declared
 from gpurunbook.journal import Record, State, digest
-from gpurunbook.plan import Approved, Change, Check, Progress, Wait
+from gpurunbook.plan import Approved, Change, Check, Need, Observed, Progress, Wait
 from gpurunbook.runbook import authority, changing, identity, lease, waiting
 from gpurunbook.runbook.guard import Guard
 from gpurunbook.runbook.ledger import Ledger
@@ -193,6 +193,15 @@ class Run(Ledger):
         super().enter(step)
         with self.closing_on_error(step):
             self._guard.stand(step)
+
+    def observe(
+        self,
+        needs: Mapping[str, Need],
+        follow: Callable[[Mapping[str, Observed]], Mapping[str, Need]] | None = None,
+    ) -> tuple[dict[str, Observed], dict[str, str]]:
+        """As of every run; what must stand is looked after meanwhile, where that takes long."""
+        with self._guard.beside():
+            return super().observe(needs, follow)
 
     def left_behind(self) -> list[str]:
         """Writes nothing. What this run has changed and not undone."""

@@ -574,7 +574,7 @@ def test_what_is_lost_in_a_wait_is_made_again_within_a_second(lab: Lab, what: st
 
     def deed() -> None:
         time.sleep(0.4)
-        for _ in range(2):
+        for _ in range(5):
             begin = time.monotonic()
             lose(lab, node, what)
             eventually(lambda: marks(lab.seen(node)) == WHOLE)
@@ -583,12 +583,54 @@ def test_what_is_lost_in_a_wait_is_made_again_within_a_second(lab: Lab, what: st
 
     with meanwhile(deed):
         custom(run, good)
-    assert min(took) < 1.0
+    assert sorted(took)[2] < 1.0
     assert max(took) < 5.0  # on a machine that does much else
-    assert len(told(run)) == 2
+    assert len(told(run)) == 5
     rest(run, after="settled")
     assert verdict(run) == ("pass", "all-steps-passed")
-    assert [f["code"] for f in findings(run, "settled")].count("cordon-lost") == 2
+    assert [f["code"] for f in findings(run, "settled")].count("cordon-lost") == 5
+
+
+@pytest.mark.parametrize("what", ["uncordon", "all"])
+def test_what_is_lost_while_a_check_takes_long_is_made_again_before_it_is_over(lab: Lab, what: str) -> None:
+    node = lab.node()
+    run = marked(lab, node)
+    step(run, "settled")
+    lab.arm({"method": "GET", "path": "/apis/node.k8s.io/v1/runtimeclasses"}, {"delay": 6.0})
+    took: list[float] = []
+
+    def deed() -> None:
+        eventually(lambda: [f for f in lab.server.control("GET", "faults") if f["hits"]])
+        begin = time.monotonic()
+        lose(lab, node, what)
+        eventually(lambda: marks(lab.seen(node)) == WHOLE, 20)
+        took.append(time.monotonic() - begin)
+
+    with meanwhile(deed):
+        step(run, "again")
+        assert took
+    assert took[0] < 5.0
+    assert findings(run, "again")[0]["code"] == "cordon-lost"
+    step(run, "close")
+    assert verdict(run) == ("pass", "all-steps-passed")
+
+
+def test_a_holder_that_came_while_a_check_takes_long_ends_it(lab: Lab) -> None:
+    node = lab.node()
+    run = marked(lab, node)
+    step(run, "settled")
+    lab.arm({"method": "GET", "path": "/apis/node.k8s.io/v1/runtimeclasses"}, {"delay": 3.0})
+
+    def deed() -> None:
+        eventually(lambda: [f for f in lab.server.control("GET", "faults") if f["hits"]])
+        lab.holder(node)
+        lose(lab, node, "uncordon")
+
+    with meanwhile(deed), pytest.raises(errors.GateError) as refused:
+        step(run, "again")
+    assert refused.value.code == "gpu-held"
+    assert verdict(run) == ("failed", "gpu-held")
+    assert marks(lab.seen(node)) == WHOLE
 
 
 def test_a_pod_that_lands_in_a_wait_is_named_and_a_holder_ends_it(lab: Lab) -> None:
