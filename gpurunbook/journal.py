@@ -155,8 +155,20 @@ class Journal:
         return str(self._records[-1]["hash"]) if self._records else ZERO
 
     def refresh(self) -> None:
-        """Writes nothing. Reads again what other processes may have appended."""
-        self._records = read(self.path)
+        """Writes nothing. Reads again what other processes may have appended. Raises JournalError as `read`, and when
+        what this process knows is not there any more."""
+        self._take(read(self.path))
+
+    def _take(self, found: list[Record]) -> None:
+        known = len(self._records)
+        if known and (len(found) < known or found[known - 1]["hash"] != self.head):
+            raise JournalError(
+                f"it had {known} lines that are not there any more: it was deleted, cut or put back",
+                subject=str(self.path),
+                remedy="What this run did cannot be told any more. Look at its targets, and begin a new run.",
+                code="journal-broken",
+            )
+        self._records = found
 
     def append(self, event: str, data: Mapping[str, Any], expect: str | None = None) -> Record:
         """Appends one record and fsyncs it.
@@ -169,7 +181,7 @@ class Journal:
             on_disk = parse(raw, self.path.name)
             head = on_disk[-1]["hash"] if on_disk else ZERO
             if head != (expect or self.head):
-                self._records = on_disk
+                self._take(on_disk)
                 raise Raced(
                     f"another process wrote to the journal: its head is {head[:19]}…, known was {self.head[:19]}…",
                     subject=str(self.path),

@@ -205,6 +205,31 @@ def test_a_journal_whose_folder_is_gone_or_that_is_no_file_is_told(tmp_path):
         Journal.open(tmp_path / "journal.jsonl")
 
 
+@pytest.mark.parametrize("left", [0, 1])
+def test_a_journal_that_lost_what_this_process_knows_is_not_gone_on_with(tmp_path, left):
+    path = tmp_path / "journal.jsonl"
+    opened = Journal.open(path)
+    for event in ("start", "step"):
+        opened.append(event, {})
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:left]))
+    for go_on in (opened.refresh, lambda: opened.append("judged", {})):
+        with pytest.raises(JournalError, match="had 2 lines that are not there any more") as raised:
+            go_on()
+        assert (type(raised.value), raised.value.code) == (JournalError, "journal-broken")
+    assert len(read(path)) == left
+
+
+def test_another_journal_in_its_place_is_not_gone_on_with(tmp_path):
+    path, other = tmp_path / "journal.jsonl", Journal.open(tmp_path / "other.jsonl")
+    opened = Journal.open(path)
+    opened.append("start", {"run": "r1"})
+    for event in ("start", "step"):
+        other.append(event, {"run": "r2"})
+    path.write_bytes((tmp_path / "other.jsonl").read_bytes())
+    with pytest.raises(JournalError, match="not there any more"):
+        opened.refresh()
+
+
 def test_the_last_judgement_of_a_step_counts():
     judged = [("judged", {"step": "a", "passed": True}), ("judged", {"step": "a", "passed": False})]
     assert not replay(records(START, *judged)).passed("a")
