@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -36,6 +37,14 @@ GRACE_SECONDS = 5.0
 
 OUTPUT_SECONDS = 60
 """How long outputs may lag behind the end of their cell; nbclient's 4 s are too short for megabytes."""
+
+OUTPUT_BYTES = 200 << 20
+"""What the outputs of a run may come to. A cell that never stops writing would fill memory and disk, and a notebook
+of more than 256 MB cannot be sealed."""
+
+_TOO_LARGE = f"the outputs came to more than {OUTPUT_BYTES >> 20} MB; what came then is left out"
+
+_OUTPUTS = frozenset({"stream", "display_data", "execute_result"})
 
 _SOCKET_PATH = 90
 """Bytes of a socket path that are safe: Linux takes 107, macOS 103, and a suffix is added."""
@@ -167,6 +176,16 @@ class Client(PapermillNotebookClient):  # type: ignore[misc]
         self._signals = signals
         self._where = {"env": {**os.environ, **environment}, "cwd": None if folder is None else str(folder)}
         self._seconds = seconds
+        self._written = 0
+
+    def process_message(self, msg: dict[str, Any], cell: Any, cell_index: int) -> Any:
+        """As papermill, until the outputs come to more than a notebook can hold; what comes then is dropped."""
+        if msg["msg_type"] in _OUTPUTS:
+            self._written += len(json.dumps(msg["content"], default=str))
+            if self._written > OUTPUT_BYTES:
+                self._full.set()
+                return None
+        return super().process_message(msg, cell, cell_index)
 
     def run(self) -> Ending | None:
         """Runs all cells; gives why it ended early, or None. The kernel is gone afterwards."""
@@ -182,6 +201,8 @@ class Client(PapermillNotebookClient):  # type: ignore[misc]
         self._stop = asyncio.Event()
         self._signals.wake = lambda: loop.call_soon_threadsafe(self._stop.set)
         self._stopping = loop.create_task(self._stop.wait())
+        self._full = asyncio.Event()
+        self._filling = loop.create_task(self._full.wait())
         if self._signals.seen:
             self._stop.set()
         self.reset_execution_trackers()
@@ -191,6 +212,7 @@ class Client(PapermillNotebookClient):  # type: ignore[misc]
         finally:
             self._signals.wake = None
             self._stopping.cancel()
+            self._filling.cancel()
             if self.km is not None:
                 await self._async_cleanup_kernel()
             shutil.rmtree(folder, ignore_errors=True)
@@ -251,15 +273,20 @@ class Client(PapermillNotebookClient):  # type: ignore[misc]
             self._signals.answered = True
             raise _Ended("Interrupted", self._signals.reason)
         running = asyncio.ensure_future(self.async_execute_cell(cell, index))
-        await asyncio.wait({running, self._stopping}, timeout=self._seconds, return_when=asyncio.FIRST_COMPLETED)
+        ends = {running, self._stopping, self._filling}
+        await asyncio.wait(ends, timeout=self._seconds, return_when=asyncio.FIRST_COMPLETED)
         if not running.done():
             asked = self._stopping.done()
             await self._interrupt(running)
             if asked:
                 self._signals.answered = True
                 raise _Ended("Interrupted", self._signals.reason)
+            if self._full.is_set():
+                raise _Ended("OutputTooLarge", _TOO_LARGE)
             raise _Ended("CellTimeout", f"the cell took longer than {self._seconds:g} s and was interrupted")
         await running
+        if self._full.is_set():
+            raise _Ended("OutputTooLarge", _TOO_LARGE)
 
     async def _interrupt(self, running: asyncio.Future[Any]) -> None:
         """The cell gets KeyboardInterrupt and some seconds to end; its outputs are still collected."""

@@ -257,6 +257,20 @@ def test_a_large_output_is_kept_whole(lay) -> None:
     assert (home / "out.ipynb").read_bytes() == (tiny.the_run(home) / "provenance_audit.ipynb").read_bytes()
 
 
+def test_outputs_without_end_are_cut_off_and_the_run_is_sealed(lay, monkeypatch) -> None:
+    monkeypatch.setattr(drive, "OUTPUT_BYTES", 300_000)
+    home = lay("endless_output")
+    with pytest.raises(PapermillExecutionError):
+        execute(home, execution_timeout=60)
+    run_dir = tiny.the_run(home)
+    died = tiny.closing(run_dir)
+    assert (died["event"], died["step"]) == ("died", "culprit")
+    assert died["reason"].startswith("OutputTooLarge")
+    assert 100_000 < (home / "out.ipynb").stat().st_size < 1_000_000
+    assert tiny.statuses(home / "out.ipynb")["never"] == "pending"
+    assert verify(run_dir).verdict == "consistent"
+
+
 def test_an_engine_can_be_called_from_a_running_event_loop(lay) -> None:
     import asyncio
 
