@@ -258,7 +258,10 @@ class Images:
             yield Flaw(value.line, field, "canary-not-pinned", message, remedy)
 
     def _is_cuda(self, seen: references.Desired) -> bool:
-        return seen.reference is not None and re.fullmatch(r"cuda(?:-.*)?", seen.reference.name) is not None
+        if seen.reference is None:
+            return False
+        name, tag = seen.reference.name, seen.reference.tag
+        return re.fullmatch(r"cuda(?:-.*)?", name) is not None or (name == "samples" and "cuda" in tag)
 
 
 def _moved(text: str) -> str:

@@ -118,7 +118,7 @@ class Review:
             marks = always
             if isinstance(node, List):
                 for item in node.items:
-                    if type(item) is Text and len(item.text) > 8:
+                    if type(item) is Text and len(item.text) > 2:
                         marks |= _ITEM | (_PACKED if len(item.text) >= SHORTEST and concern(item.text) else 0)
                 if marks & _ITEM:
                     note(place, subject, hidden.items(node, trail))
@@ -166,7 +166,7 @@ class Review:
             self._walk(place, subject, value, "", "", values=True)
             return value, place
         inner = place.inside(value, field, posixpath.join(files_of(place, subject), field))
-        data = value.text.encode()
+        data = value.text.encode(errors="replace")
         try:
             docs = [one for one in self._documents_of(inner, data) if isinstance(one, Map)]
         except InputError as wrong:

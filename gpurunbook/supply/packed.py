@@ -109,7 +109,7 @@ def packed(node: Map | List, trail: Trail, *, binary: bool, limit: int) -> Itera
         if binary or (name != key and ("base64" in encoding or "gz" in encoding)):
             found = _declared(value, field, name, encoding or "base64", limit)
         elif name != key and name.endswith(_FILES):
-            found = Packed(field, value, name, value.text.encode(), True, True)
+            found = Packed(field, value, name, value.text.encode(errors="replace"), True, True)
         else:
             found = _guessed(value, field, name, limit)
         if found:
@@ -139,7 +139,7 @@ def _guessed(value: Text, field: str, name: str, limit: int) -> Packed | None:
     if len(value.text) < SHORTEST or not concern(value.text):
         return None
     if looks(value.text):
-        return Packed(field, value, name, value.text.encode(), True, True)
+        return Packed(field, value, name, value.text.encode(errors="replace"), True, True)
     if not value.text.startswith(_ENCODED) or (data := _decoded(value.text)) is None:
         return None
     return _unpacked(value, field, name, data, limit)

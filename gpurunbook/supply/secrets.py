@@ -28,6 +28,7 @@ _NAME = re.compile(
     r"|dockerconfigjson|licensekey|licencekey|\.tok)|(?:aws|s3|minio)?secretkey"
 )
 _ARGUMENT = re.compile(r"--?[A-Za-z0-9-]*(?:password|passwd|passphrase|token|api-key|secret-key)[= ]([^\s$/{][^\s]*)")
+_OPTION = re.compile(r"--?[A-Za-z0-9-]*(?:password|passwd|passphrase|token|api-key|secret-key)")
 _ELSEWHERE = re.compile(r"/[A-Za-z0-9._/-]+|\$\{[^}]*\}|\$\([^)]*\)|\$[A-Za-z_][A-Za-z0-9_]*|.*\{\{.*", re.DOTALL)
 """A path, or what something else replaces: the value stands elsewhere."""
 
@@ -86,6 +87,17 @@ class Secrets:
             yield Flaw(self._doc.line, "sops", "sops-not-encrypted", message, "Encrypt it with sops, or rename it.")
         elif self._secret:
             yield from self._plain_secret()
+        generators = at(self._doc, "secretGenerator")
+        for n, one in enumerate(generators.items if isinstance(generators, List) else ()):
+            yield from self._generated(at(one, "literals"), f"secretGenerator[{n}].literals")
+
+    def _generated(self, literals: Node | None, field: str) -> Iterator[Flaw]:
+        """What kustomize would make a Secret of."""
+        for n, item in enumerate(literals.items if isinstance(literals, List) else ()):
+            key, _, value = word(item).partition("=")
+            if value and not ENCRYPTED.fullmatch(value):
+                message = f"a value ({key}) of a Secret stands in the clear"
+                yield Flaw(item.line, f"{field}[{n}]", "secret-value", message, _REMEDY)
 
     def _plain_secret(self) -> Iterator[Flaw]:
         for part in ("data", "stringData"):
@@ -129,9 +141,13 @@ class Secrets:
     def items(self, node: List, trail: Trail) -> Iterator[Flaw]:
         """Writes nothing. Secret values among the texts of a list, as arguments of a command or by their shape."""
         for n, item in enumerate(node.items):
-            if isinstance(item, Text) and len(item.text) > 8:
+            if isinstance(item, Text) and len(item.text) > 2:
                 if leaks.suspect(item.text):
                     yield from judge_text(item, f"{dotted(trail)}[{n}]")
+                if n and _given(node.items[n - 1], item):
+                    name = word(node.items[n - 1])
+                    message = f"{name} is given a value in the clear"
+                    yield Flaw(item.line, f"{dotted(trail)}[{n}]", "secret-value", message, _REMEDY)
                 if item.text.startswith("-") and _ARGUMENT.fullmatch(item.text):
                     name = re.split("[= ]", item.text)[0]
                     yield Flaw(
@@ -141,6 +157,12 @@ class Secrets:
                         f"{name} is given a value in the clear",
                         _REMEDY,
                     )
+
+
+def _given(option: Node, value: Text) -> bool:
+    """Whether a text is the value of the option before it in a command."""
+    name = word(option)
+    return name.startswith("-") and bool(_OPTION.fullmatch(name)) and value.text[0] != "-" and _is_value(value)
 
 
 def _is_value(value: Text) -> bool:

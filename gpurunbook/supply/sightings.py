@@ -127,7 +127,9 @@ def _parsed(text: Any) -> Any:
     if not isinstance(text, str):
         return None
     try:
-        return next((strictyaml.plain(one) for one in strictyaml.documents(text.encode(), limit=_LIMIT)), None)
+        return next(
+            (strictyaml.plain(one) for one in strictyaml.documents(text.encode(errors="replace"), limit=_LIMIT)), None
+        )
     except InputError:
         return None
 

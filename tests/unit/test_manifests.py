@@ -199,6 +199,7 @@ CUDA = "nvcr.io/nvidia/cuda:12.9.1-base-ubuntu22.04"
         (pod(f"image: {CUDA}@{DIGEST}"), []),
         (pod("image: nvcr.io/nvidia/k8s/cuda-sample:v1"), ["canary-not-pinned"]),
         (pod("image: r.example/cudagraph:v1"), []),
+        (pod("image: nvcr.io/nvidia/samples:vectoradd-cuda11.2.1"), ["canary-not-pinned"]),
         (pod("image: r.example/probe:v1", "CronJob", "hami-device-plugin-canary"), ["canary-not-pinned"]),
         (pod(f"image: r.example/probe@{DIGEST}", "CronJob", "hami-device-plugin-canary"), []),
         (pod("image: r.example/probe:v1", "CronJob", "probe"), []),
@@ -562,6 +563,11 @@ JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJleGFtcGxlIn0.c2lnbmF0dXJlLXNhbXBsZQ"
         ("env: [{name: NGC_API_KEY, valueFrom: {secretKeyRef: {name: a, key: b}}}]", []),
         ("env: [{name: ALLOW_EMPTY_PASSWORD, value: '1'}]", []),
         ("args: ['--password=hunter2', '--token', '--token-ttl=1h', '--password=$(PASSWORD)']", ["secret-value"]),
+        ("args: ['--password', 'hunter2', '--token', '--token-ttl=1h']", ["secret-value"]),
+        ("args: ['--password', '$(PASSWORD)', '--token', '/run/token', '--password-file', 'a']", []),
+        ("args: ['-c', 'echo the --password']", []),
+        ("secretGenerator: [{name: a, literals: [user=x, password=hunter2]}]", ["secret-value", "secret-value"]),
+        ("secretGenerator: [{name: a, literals: [password=], files: [a.enc]}]", []),
         ("kind: ExternalSecret\nspec: {data: [{secretKey: password, token: name}]}", []),
         ("kind: ConfigMap\ndata: {client_configuration_token.tok: abc}", ["licence-token"]),
         ("driver: {licensingConfig: {secretName: lic, nlsEnabled: true}}", []),
@@ -725,6 +731,16 @@ ODD = [
         "containers": [{"name": "a", "image": "b:1", "args": ["-x"], "env": [{"name": "X_IMAGE", "value": "c:1"}]}],
         "volumes": [{"image": {"reference": "d:1"}}]}}}},
     {"driver": {"licensingConfig": {"configMapName": "x"}, "repository": "a", "image": "b", "version": "c"}},
+    {"kind": "Bundle", "metadata": {"name": "b"}, "spec": {
+        "helm": {"chart": "gpu-operator", "version": "1.2.3", "values": {"driver": {}}, "valuesFiles": ["values.yaml"]},
+        "resources": [{"name": "values.yaml", "encoding": "base64+gz", "content": "H4sIAAAAAAAA"}],
+        "targets": [{"helm": {"values": {}}}]}},
+    {"kind": "ConfigMap", "data": {"a": "apiVersion: v1\nkind: Pod\n"}, "binaryData": {"a": "YXBpVmVyc2lvbjogdjE="}},
+    {"kind": "HelmChart", "spec": {"chart": "gpu-operator", "version": "1.2.3", "set": {"driver.version": "x"}}},
+    {"kind": "Application", "spec": {"source": {"chart": "gpu-operator", "targetRevision": "1.2.3", "helm": {
+        "parameters": [{"name": "driver.version", "value": "x"}], "valueFiles": ["a"]}}}},
+    {"apiVersion": "kyverno.io/v1", "kind": "ClusterPolicy", "spec": {"containers": [{"image": "*"}]}},
+    {"kind": "x", "sops": {"mac": "m", "age": [{"enc": "x"}], "encrypted_regex": "a", "encrypted_suffix": "b"}},
 ]  # fmt: skip
 
 

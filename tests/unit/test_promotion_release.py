@@ -26,6 +26,7 @@ from gpurunbook.findings import Verdict
 from gpurunbook.journal import canonical, digest
 from gpurunbook.plan import Approval, Approved, Folder, Judgement, Now, Observed, Pages, Problem, Recorded
 from gpurunbook.runbook import approval
+from gpurunbook.runbook.observe import Observer
 from gpurunbook.runbook.site import Site
 from gpurunbook.supply import admission, canary
 from gpurunbook.supply import proposal as proposals
@@ -163,6 +164,20 @@ def test_no_copy_of_a_file_with_a_secret_is_kept(name: str, text: str, why: str)
             told = need.withhold(name, text.encode())
             assert (why in told, bool(told)) == (True, bool(why))
             assert "hunter2" not in told
+
+
+def test_a_secret_that_is_refused_never_reaches_the_run_folder(tmp_path: Path) -> None:
+    for place in ("declared", "rendered"):
+        (tmp_path / place).mkdir()
+        (tmp_path / place / "good.yaml").write_text("kind: Pod\n")
+        (tmp_path / place / "bad.yaml").write_text("kind: Secret\nmetadata: {name: s}\nstringData: {a: hunter2}\n")
+    needs = manifests_kept(["declared"], ["rendered"], NAMESPACES, []).needs
+    look = Observer(tmp_path / "run", tmp_path, lambda: pytest.fail("no"), lambda: pytest.fail("no"), {})
+    seen = look({name: need for name, need in needs.items() if isinstance(need, Folder)})
+    assert all(b"hunter2" in observed.value["bad.yaml"] for observed in seen.values()), "it is judged"
+    kept = [path for path in (tmp_path / "run").rglob("*") if path.is_file()]
+    assert sorted({path.name for path in kept}) == ["bad.yaml.withheld", "good.yaml"]
+    assert not any(b"hunter2" in path.read_bytes() for path in kept)
 
 
 def test_versions_that_yaml_would_read_as_numbers_stay_text() -> None:
