@@ -143,6 +143,7 @@ def _told(made: Collected) -> Iterator[Finding]:
         call = one.call
         if not one.answered:
             end = "did not end in time" if call.exit_code is None else f"ended with {call.exit_code}"
+            end = f"{end} and wrote no whole JSON" if call.exit_code == 0 else end
             yield Finding(_CHECK, one.job.record, Status.UNKNOWN, "command-failed", f"{call.tool} {end}: {tail(call)}")
 
 

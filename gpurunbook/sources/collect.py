@@ -26,11 +26,12 @@ import msgspec
 
 from gpurunbook.errors import DeadlineError, InputError
 from gpurunbook.sources import files, pins, tools
-from gpurunbook.supply import strictjson
+from gpurunbook.supply import calls, strictjson
 from gpurunbook.supply.calls import FORM, Call, read_call
 from gpurunbook.supply.decisions import Decisions, Signer
 from gpurunbook.supply.family import Family
 from gpurunbook.supply.members import at
+from gpurunbook.supply.references import is_digest
 
 ANSWERS: Mapping[str, frozenset[int]] = {"cosign": frozenset({0, 10, 12, 13})}
 """Exit codes that say something about an image, where it is not 0 alone."""
@@ -92,7 +93,8 @@ class Done:
     @property
     def answered(self) -> bool:
         """Writes nothing."""
-        return self.call.exit_code in ANSWERS.get(self.call.tool, frozenset({0}))
+        whole = self.call.exit_code != 0 or len(self.call.outputs) == len(self.job.outputs)
+        return whole and self.call.exit_code in ANSWERS.get(self.call.tool, frozenset({0}))
 
 
 @dataclass(frozen=True)
@@ -207,15 +209,15 @@ class _Work:
         fetched = [(one, _document("manifest", *one)) for one in named]
         self._all([job for _, job in fetched])
         configs = []
-        for (digest, _, where), job in fetched:
-            document = self._learn(job)
-            if config := at(document, "config", "digest"):
-                configs.append(_document("config", digest, str(config), where, job.argv[-1]))
-        self._all(configs)
-        for job in configs:
-            self._learn(job)
+        for (digest, own, where), job in fetched:
+            document = self._learn(job, own)
+            if is_digest(config := str(at(document, "config", "digest"))):  # a file is named by it
+                configs.append((_document("config", digest, config, where, job.argv[-1]), config))
+        self._all([job for job, _ in configs])
+        for job, config in configs:
+            self._learn(job, config)
 
-    def _learn(self, job: Job) -> Any:
+    def _learn(self, job: Job, wanted: str) -> Any:
         """Takes a document in, when its digest is the one that was asked for."""
         path = self._plan.out / job.place / next(iter(job.outputs))
         if not path.is_file():
@@ -223,9 +225,9 @@ class _Work:
         data = path.read_bytes()
         with contextlib.suppress(InputError):
             document = strictjson.loads(data)
-            if isinstance(document, dict):
-                self._family.add(_sha256(data), document)
-            return document
+            if isinstance(document, dict) and _sha256(data) == wanted:
+                self._family.add(wanted, document)
+                return document
         return None
 
     def _wanted(self, digest: str) -> tuple[str, ...]:
@@ -282,13 +284,12 @@ class _Work:
             shutil.rmtree(work)
 
     def _run(self, job: Job, work: Path) -> Call:
-        http = _LOOPBACK.fullmatch(job.argv[2].removeprefix("registry:")) is not None
-        # Without the digest of every file, which no gate asks for, syft's own JSON is a fraction as long.
-        settings = {"check-for-app-update": False, "file": {"metadata": {"selection": "none"}}}
-        (work / _SYFT).write_text(json.dumps({**settings, "registry": {"insecure-use-http": http}}))
+        own = _settings(job)
+        (work / _SYFT).write_bytes(own)
         started = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
         call = Call(FORM, job.argv[0], self._plan.pins[job.argv[0]], list(job.argv), started, 0.0, None, "", [])
-        call = msgspec.structs.replace(call, key=job.key, database=job.database)
+        settings = _sha256(own) if own else ""
+        call = msgspec.structs.replace(call, key=job.key, database=job.database, settings=settings)
         try:
             ended = tools.run(job.argv, timeout=self._plan.timeout, env=self._env, cwd=work)
         except DeadlineError as slow:
@@ -298,7 +299,7 @@ class _Work:
             for name, made in job.outputs.items():
                 data = (work / made).read_bytes() if made and (work / made).is_file() else b""
                 data = data if made else ended.stdout
-                if data.strip() and ended.returncode == 0:
+                if ended.returncode == 0 and _is_json(data):
                     files.write(self._plan.out / job.place / name, data)
                     outputs.append(_sha256(data))
             stderr = ended.stderr.decode(errors="replace")[-STDERR:]
@@ -320,7 +321,8 @@ class _Work:
             return None
         wanted = (list(job.argv), self._plan.pins[job.argv[0]], job.key, job.database, 0, len(job.outputs))
         same = (call.argv, call.version, call.key, call.database, call.exit_code, len(there)) == wanted
-        return call if same and there == call.outputs else None
+        told = call.settings == (_sha256(_settings(job)) if _settings(job) else "")
+        return call if same and told and there == call.outputs else None
 
     def _forget(self) -> None:
         """Takes away what trivy said of databases that no scan here was made with."""
@@ -335,6 +337,21 @@ _FORMS = {"cyclonedx.json": "cyclonedx-json", "syft.json": "syft-json"}
 
 def _sha256(data: bytes) -> str:
     return "sha256:" + hashlib.sha256(data).hexdigest()
+
+
+def _settings(job: Job) -> bytes:
+    """What syft reads besides its words; a registry on the loopback is asked without TLS."""
+    http = _LOOPBACK.fullmatch(job.argv[2].removeprefix("registry:")) is not None
+    return calls.settings(http) if job.argv[0] == "syft" else b""
+
+
+def _is_json(data: bytes) -> bool:
+    """Whether it is one whole JSON text: a tool that ends with 0 may have been cut off, or say something else."""
+    try:
+        strictjson.loads(data)
+    except InputError:
+        return False
+    return True
 
 
 def _folder(digest: str, platform: str = "") -> str:

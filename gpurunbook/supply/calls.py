@@ -7,6 +7,8 @@ findings without a trace.
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -22,7 +24,7 @@ FORM = "gpurunbook.io/tool-call/v1"
 
 _OPTIONS: Mapping[str, Mapping[str, bool]] = {
     "cosign verify": {
-        **dict.fromkeys(("--key", "--certificate-identity", "--certificate-oidc-issuer", "--output", "-o"), True),
+        **dict.fromkeys(("--key", "--certificate-identity", "--certificate-oidc-issuer", "--output"), True),
         **dict.fromkeys(("--insecure-ignore-tlog", "--private-infrastructure", "--offline"), False),
         **dict.fromkeys(("--allow-insecure-registry", "--allow-http-registry"), False),
         "--timeout": True,
@@ -30,20 +32,35 @@ _OPTIONS: Mapping[str, Mapping[str, bool]] = {
     "crane config": {"--insecure": False, "--platform": True},
     "crane manifest": {"--insecure": False, "--platform": True},
     "syft scan": {
-        **dict.fromkeys(("-o", "--output", "--platform", "--config", "-c"), True),
-        **dict.fromkeys(("-q", "--quiet"), False),
+        **dict.fromkeys(("--output", "--platform", "--config"), True),
+        "--quiet": False,
     },
     "trivy image": {
-        **dict.fromkeys(("--format", "-f", "--output", "-o", "--platform", "--image-src", "--scanners"), True),
+        **dict.fromkeys(("--format", "--output", "--platform", "--image-src", "--scanners"), True),
         **dict.fromkeys(("--cache-dir", "--cache-backend", "--timeout", "--ignorefile", "--vex", "--parallel"), True),
         **dict.fromkeys(("--show-suppressed", "--list-all-pkgs", "--offline-scan", "--skip-db-update"), False),
         **dict.fromkeys(("--skip-java-db-update", "--skip-version-check", "--no-progress"), False),
-        **dict.fromkeys(("--quiet", "-q", "--debug", "-d", "--insecure"), False),
+        **dict.fromkeys(("--quiet", "--debug", "--insecure"), False),
     },
-    "trivy version": {"--format": True, "-f": True, "--cache-dir": True, "--quiet": False, "-q": False},
+    "trivy version": {"--format": True, "--cache-dir": True, "--quiet": False},
 }
 """Tool and verb → its options, and whether each takes a value."""
 
+_LONG = {"-c": "--config", "-d": "--debug", "-f": "--format", "-o": "--output", "-q": "--quiet"}
+"""One option under two names is still one: of `--format cyclonedx -f json` the tool obeys the last."""
+
+
+def settings(http: bool) -> bytes:
+    """Writes nothing. The file that `syft scan --config` is given here, and no other: such a file can leave things out.
+
+    http: whether the registry is asked without TLS. Without the digest of every file, which no gate asks for, syft's
+    own JSON is a fraction as long.
+    """
+    whole = {"check-for-app-update": False, "file": {"metadata": {"selection": "none"}}}
+    return json.dumps({**whole, "registry": {"insecure-use-http": http}}).encode()
+
+
+_SETTINGS = frozenset("sha256:" + hashlib.sha256(settings(http)).hexdigest() for http in (False, True))
 
 _SBOMS = frozenset({"cyclonedx", "spdx", "spdx-json"})
 """Formats in which trivy lists components and no vulnerabilities."""
@@ -53,7 +70,8 @@ class Call(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One call. exit_code: None when it did not end in time; outputs: SHA-256 of each thing that it wrote.
 
     started: RFC 3339; stderr: the end of it; key: SHA-256 of the public key's DER that `cosign verify --key` used;
-    database: SHA-256 of what `trivy version --format json` had said before the scan.
+    database: SHA-256 of what `trivy version --format json` had said before the scan; settings: of the file that
+    `syft scan --config` was given.
     """
 
     record: str
@@ -67,6 +85,7 @@ class Call(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     outputs: list[str]
     key: str = ""
     database: str = ""
+    settings: str = ""
 
     def as_json(self) -> dict[str, Any]:
         """Writes nothing. The record as an object."""
@@ -96,7 +115,7 @@ def read_call(document: Any) -> Call:
         raise InputError("a record without tool, version or argv", code="unreadable")
     if times.instant(call.started) is None:
         raise InputError(f"started is {call.started[:80]!r}, wanted RFC 3339 with T and zone", code="unreadable")
-    digests = [*call.outputs, *filter(None, (call.key, call.database))]
+    digests = [*call.outputs, *filter(None, (call.key, call.database, call.settings))]
     bad = next((text for text in digests if not is_digest(text)), None)
     if bad is not None:
         raise InputError(f"{bad[:80]!r} is not sha256: and 64 lower-case hexadecimal digits", code="unreadable")
@@ -120,15 +139,18 @@ def asked(call: Call) -> Asked:
         if not word.startswith("-"):
             images.append(word)
             continue
-        option, equals, value = word.partition("=")
+        short, equals, value = word.partition("=")
+        option = _LONG.get(short, short)
         if option not in known:
             raise _refused(f"{name} with {option[:80]}: not known to leave the answer whole")
-        if option in options and option not in ("-o", "--output"):
+        if option in options and (name, option) != ("syft scan", "--output"):
             raise _refused(f"{name} with {option} twice")
         if known[option] and not equals:
             value = next(rest, "")
         options[option] = value if known[option] or equals else "true"
     _demands(name, options)
+    if name == "syft scan" and "--config" in options and call.settings not in _SETTINGS:
+        raise _refused("syft scan --config with settings that are not known to leave the answer whole")
     platform = options.get("--platform", "")
     if name == "trivy version":
         return Asked("", "", platform, options)
@@ -150,8 +172,7 @@ def tail(call: Call) -> str:
 
 
 def _demands(name: str, options: Mapping[str, str]) -> None:
-    form = options.get("--format", options.get("-f", ""))
-    if name == "trivy image" and form not in _SBOMS:
+    if name == "trivy image" and options.get("--format", "") not in _SBOMS:
         if options.get("--show-suppressed") != "true":
             raise _refused("trivy image without --show-suppressed: what an ignore file or VEX took out is not seen")
         if "vuln" not in options.get("--scanners", "vuln").split(","):

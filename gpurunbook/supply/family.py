@@ -6,6 +6,7 @@ digest, and it names its manifests; a manifest names its config; a config names 
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -15,15 +16,22 @@ from gpurunbook.supply.evidence import DIGEST, Subject, same_platform
 from gpurunbook.supply.members import member, objects, text
 from gpurunbook.supply.relations import Child
 
+_PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
 
 class Family:
-    """Knows digests by what was added; nothing is guessed."""
+    """Knows digests by what was added; nothing is guessed.
+
+    contradicted: indexes of which a file of relations said other manifests than they hold.
+    """
 
     def __init__(self, relations: Mapping[str, Iterable[Child]] | None = None) -> None:
         self._children: dict[str, dict[str, str]] = defaultdict(dict)
         self._parents: dict[str, set[str]] = defaultdict(set)
         self._configs: dict[str, str] = {}
         self._platforms: dict[str, str] = {}
+        self._indexes: set[str] = set()
+        self.contradicted: set[str] = set()
         self._manifests: set[str] = set()
         for index, children in (relations or {}).items():
             for child in children:
@@ -36,13 +44,19 @@ class Family:
     def add(self, digest: str, document: Mapping[str, Any]) -> None:
         """Takes a registry document whose SHA-256 is `digest`. Raises InputError (`unreadable`) for another shape."""
         if "manifests" in document:
-            for child in self._children.pop(digest, {}).values():  # what a file of relations said counts for less
+            named = [
+                (platform_of(member(entry, "platform")), _digest(entry)) for entry in objects(document, "manifests")
+            ]
+            # Attestations of BuildKit stand in the index as manifests of the platform unknown/unknown.
+            images = [(platform, child) for platform, child in named if platform != "unknown/unknown"]
+            said = self._children.pop(digest, {})  # what a file of relations said counts for less
+            for child in said.values():
                 self._parents[child].discard(digest)
-            for entry in objects(document, "manifests"):
-                platform = platform_of(member(entry, "platform"))
-                # Attestations of BuildKit stand in the index as manifests of the platform unknown/unknown.
-                if platform != "unknown/unknown":
-                    self._belongs(digest, platform, _digest(entry))
+            if set(said.values()) - {child for _, child in images}:
+                self.contradicted.add(digest)
+            self._indexes.add(digest)
+            for platform, child in images:
+                self._belongs(digest, platform, child)
         elif "config" in document and "layers" in document:
             self._manifests.add(digest)
             self._configs[digest] = _digest(member(document, "config"))
@@ -59,6 +73,10 @@ class Family:
         """Writes nothing. The indexes that hold a manifest."""
         return frozenset(self._parents.get(digest, ()))
 
+    def holders(self, digest: str) -> frozenset[str]:
+        """Writes nothing. The indexes that are proven to hold a manifest, by their own document."""
+        return self.parents(digest) & self._indexes
+
     def single(self, digest: str) -> bool:
         """Writes nothing. Whether a digest is known to be of one platform."""
         return digest in self._manifests or bool(self._parents.get(digest))
@@ -74,7 +92,8 @@ class Family:
     def wanted(self, digest: str, used: Sequence[str]) -> tuple[tuple[str, ...], str]:
         """Writes nothing. The platforms that a digest must have evidence for, and what is not known about them.
 
-        used: in use, none when nobody said. What it has and is in use; one of the two when the other is not known.
+        used: in use, none when nobody said. What it has and is in use; one of the two when the other is not known. What
+        only a file of relations says of an image leaves out no platform that is in use.
         """
         has = self.platforms(digest)
         if not has and not used:
@@ -82,7 +101,13 @@ class Family:
         if not has or not used:
             return tuple(sorted(has or used)), ""
         both = tuple(one for one in has if any(same_platform(one, other) for other in used))
+        if both and not self._proven(digest):
+            more = {one for one in used if not any(same_platform(one, other) for other in both)}
+            return tuple(sorted({*both, *more})), ""
         return both or has, "" if both else f"it is for {', '.join(has)}; said to be in use: {', '.join(used)}"
+
+    def _proven(self, digest: str) -> bool:
+        return digest in self._indexes or digest in self._manifests or bool(self.holders(digest))
 
     def subject(self, digest: str, platform: str) -> Subject:
         """Writes nothing. The image that evidence must be about, with all that is known of it."""
@@ -104,6 +129,8 @@ class Family:
 def platform_of(holder: Mapping[str, Any]) -> str:
     """Writes nothing. `os/architecture[/variant]`, "" where none is named."""
     parts = [text(holder, name) for name in ("os", "architecture", "variant")]
+    if odd := next((part for part in parts if part and not _PART.fullmatch(part)), None):
+        raise InputError(f"{odd[:80]!r} is no part of a platform", code="unreadable")  # folders are named by it
     return "/".join(parts).rstrip("/") if any(parts) else ""
 
 

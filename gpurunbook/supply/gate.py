@@ -6,7 +6,7 @@ every image that lacks something.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -64,7 +64,11 @@ class Image:
 
 
 class Gate:
-    """Judges once, when it is made: `images` and `findings` are the answer."""
+    """Judges once, when it is made: `images` and `findings` are the answer.
+
+    ends: what the answer rests on for a time only, by the id of the acceptance or the repository that is not signed,
+    and until when (nanoseconds).
+    """
 
     def __init__(
         self,
@@ -77,6 +81,7 @@ class Gate:
         self._folder, self._family, self._decisions, self._terms = folder, family, decisions, terms
         self._of: dict[str, list[Image]] = {}
         self._owners: dict[str, set[str]] = defaultdict(set)
+        self.ends: dict[str, int] = {}
         self.findings: list[Finding] = list(folder.problems)
         for digest, repositories in sorted(running.items()):
             self._of[digest] = self._demanded(digest, repositories)
@@ -98,7 +103,7 @@ class Gate:
 
     def _demanded(self, digest: str, repositories: Sequence[str]) -> list[Image]:
         """The images that a digest must have evidence for: one per platform that it has and that is in use."""
-        related = {digest, *self._family.parents(digest)}
+        related = {digest, *self._family.holders(digest)}
         calls = [o for o in self._folder.calls if o.call.tool in ("cosign", "crane") and o.about]
         calls = [o for o in calls if o.about and o.about.digest in related]
         signature = self._signature(digest, repositories, [o for o in calls if o.call.tool == "cosign"])
@@ -120,6 +125,12 @@ class Gate:
             self.findings.append(found(made.code, digest, f"{made.state}: {made.message}"))
         elif made.digest not in ("", digest):
             self.findings.append(found("signed-by-index", digest, made.by))
+        if made.unsigned is not None:
+            name = f"signatures: {made.unsigned.repository}"
+            self.ends[name] = made.unsigned.expires
+            if made.unsigned.expires <= self._terms.now + self._terms.stabilisation:
+                message = "that nobody signs it was recorded to an end inside the stabilisation window"
+                self.findings.append(found("exception-expires-in-window", name, message))
         return made
 
     def _join(self) -> None:
@@ -160,6 +171,8 @@ class Gate:
         elif about and not any(about.digest in self._family.known(digest) for digest in owners):
             message = f"the record asks for {about.digest}, the file is about {', '.join(owners)}"
             made.append(found("command-refused", file.name, message))
+        elif two := self._two(named, owners):
+            made.append(found("subject-ambiguous", file.name, f"it is about {two}: of which is not said"))
         else:
             asked = about.platform if about else ""
             fitting = [image for digest in owners for image in self._fitting(file, digest, named, asked)]
@@ -169,6 +182,15 @@ class Gate:
             if one is not None:
                 image.calls[one.file.name] = one
         return fitting
+
+    def _two(self, named: Named, owners: Sequence[str]) -> str:
+        """Digests of two images, or of two platforms of one, that a file names; "" when it is about one."""
+        running = {name for name in named.digests if name in self._owners}
+        for digest in owners:
+            manifests = set(self._family.children(digest).values()) & named.digests
+            if len(manifests) > 1 or running - self._family.known(digest):
+                return ", ".join(sorted({digest, *manifests, *running}))
+        return ""
 
     def _fitting(self, file: File, digest: str, named: Named, asked: str) -> list[Image]:
         children = self._family.children(digest)
@@ -206,6 +228,8 @@ class Gate:
         if one.call.tool not in _WRITERS[file.kind]:
             message = f"{one.call.tool} is on record as having written it, wanted {' or '.join(_WRITERS[file.kind])}"
             return one, [found("command-refused", file.name, message)]
+        if file.kind == "trivy" and one.about and one.about.options.get("--format") != "json":
+            return one, [found("command-refused", file.name, "the record is of a call that writes no report in JSON")]
         if version and version != one.call.version:
             message = f"the report is of version {version}, the record of {one.call.version}"
             return one, [found("tool-version-mismatch", file.name, message)]
@@ -242,6 +266,7 @@ class Gate:
             if accepted := self._exceptions.answer(image.place, seen):
                 ids = [one.id for one in accepted]
                 image.accepted.update(ids)
+                self.ends.update((one.id, one.expires) for one in accepted)
                 until = ", ".join(f"{one.id} of {one.owner} to {one.until}" for one in accepted)
                 made = found(_ACCEPTED[seen.severity], subject, f"{where(seen)}: {until}")
             else:
@@ -263,12 +288,19 @@ class Gate:
         """OpenVEX documents that an acceptance may rest on; what is wrong with the others is told."""
         digests = {name: name for digest in self._of for name in {digest, *self._family.children(digest).values()}}
         cited = {one.vex for one in self._decisions.accepted}
+        names = Counter(name for _, name, _ in self._folder.vexes)
         for file, name, statements in self._folder.vexes:
             against = judge_vex(statements, Subject("a digest that runs", "", digests))
             self.findings += [replace(f, check=CHECK, subject=f"{file.name}/{f.subject}") for f in against]
             if not name or name not in cited:
                 message = f"{name or 'a document without @id'}: no exception or disposition rests on it"
                 self.findings.append(found("vex-undated", file.name, message))
+            elif names[name] > 1:
+                message = f"{name} stands in {names[name]} files: which of them holds is not known"
+                self.findings.append(found("vex-ambiguous", file.name, message))
+            elif any(said.when is None or said.when > self._terms.now + AHEAD for said in statements):
+                message = f"{name} has a statement without a time, or of a time to come"
+                self.findings.append(found("vex-timestamp", file.name, message))
             elif not against:
                 yield name, statements
 
@@ -280,6 +312,8 @@ class Gate:
                 message = "no record says which command wrote it, or which scan it belongs to"
                 yield found("command-unrecorded", file.name, message)
         known = {name for digest in self._of for name in self._family.known(digest)}
+        for index in sorted(self._family.contradicted):
+            yield found("relations-contradicted", index, "the relations name a manifest that the index does not hold")
         for file in self._folder.documents:
             if file.sha256 not in known:
                 message = f"its SHA-256, {file.sha256}, is of nothing that runs"

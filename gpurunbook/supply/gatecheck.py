@@ -25,6 +25,7 @@ from gpurunbook.plan import (
 )
 from gpurunbook.supply import audited, decisions, times
 from gpurunbook.supply.audit import identity
+from gpurunbook.supply.evidence import same_platform
 from gpurunbook.supply.gate import Terms
 from gpurunbook.supply.gatecodes import CHECK, CODES, found
 from gpurunbook.supply.gatereport import Given, Report, counts, decide
@@ -51,8 +52,9 @@ def evidence_gate(
     """Writes nothing. Whether every digest that runs, on each platform in use, has all that the policy asks for.
 
     evidence: a folder; exceptions: what Security decided; audit: JSON of an audit, "" for that of the step `audit`;
-    relations: JSON of index → manifests; platforms: in use, such as `linux/amd64`; none: those of the cluster's
-    nodes. Keeps the answer of `gpurunbook gate` as `gate.json`. Raises ParameterError for what has not its form.
+    relations: JSON of index → manifests; platforms: in use, such as `linux/amd64`, more than those of the cluster's
+    nodes and never fewer. Keeps the answer of `gpurunbook gate` as `gate.json`. Raises ParameterError for what has not
+    its form.
     Source: GPU supply-chain and image policy, SBOM, signature, and vulnerability gate.
     """
     age, window = _span("max_database_age", max_database_age), _span("stabilisation", stabilisation)
@@ -67,8 +69,7 @@ def evidence_gate(
         needs["exceptions"] = Document(exceptions, decisions.LIMIT)
     if relations:
         needs["relations"] = Document(relations)
-    if not used:
-        needs["nodes"] = Pages("/api/v1/nodes")
+    needs["nodes"] = Pages("/api/v1/nodes")
 
     def judged(seen: Seen) -> Judgement:
         return judgement(decide(_given(seen, age, window, used, bool(audit))))
@@ -99,8 +100,11 @@ def _given(seen: Seen, age: int, stabilisation: int, used: tuple[str, ...], fore
             related = read_indexes(_bytes(seen["relations"]))
         except InputError as wrong:
             problems.append(found(wrong.code, "relations", wrong.message))
-    if "nodes" in seen:
-        used = _used(seen["nodes"], problems)
+    running = _used(seen["nodes"], problems)
+    for one in running if used else ():
+        if not any(same_platform(one, other) for other in used):
+            problems.append(found("platform-left-out", one, f"nodes are of it; named are {', '.join(used)}"))
+    used = used or running
     evidence = seen["evidence"]
     if evidence.problem is not None:
         problems.append(found("unreadable", "evidence", evidence.problem.message))

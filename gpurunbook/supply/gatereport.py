@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from gpurunbook.errors import InputError
 from gpurunbook.findings import Finding, Status
 from gpurunbook.plan import Problem
-from gpurunbook.supply import audited
+from gpurunbook.supply import audited, relations
 from gpurunbook.supply.audited import Audited
 from gpurunbook.supply.decisions import Decisions, read_decisions
 from gpurunbook.supply.evidence_files import verdict
@@ -46,7 +47,8 @@ class Given:
 
 @dataclass(frozen=True)
 class Report:
-    """The answer. findings: gravest first; images: by digest and platform; rehearsal: of the audit."""
+    """The answer. findings: gravest first; images: by digest and platform; rehearsal: of the audit; ends: what it rests
+    on for a time only → until when; judged: digests of Security's decisions and of the relations that were taken."""
 
     findings: tuple[Finding, ...]
     images: tuple[Image, ...]
@@ -54,6 +56,8 @@ class Report:
     terms: Terms
     cluster: str | None
     rehearsal: bool
+    ends: Mapping[str, int] = field(default_factory=dict)
+    judged: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def verdict(self) -> str:
@@ -73,6 +77,8 @@ class Report:
             "files": {one.name: {"kind": one.kind, "sha256": one.sha256} for one in self.folder.files},
             "cluster": self.cluster,
             "rehearsal": self.rehearsal,
+            "ends": {name: _moment(end) for name, end in sorted(self.ends.items())},
+            "judged": dict(self.judged),
             "now": _moment(self.terms.now),
             "max_database_age_seconds": self.terms.max_database_age // 10**9,
             "stabilisation_seconds": self.terms.stabilisation // 10**9,
@@ -99,7 +105,11 @@ def decide(given: Given) -> Report:
     if verdict(tuple(findings)) == "pass":
         message = f"{len(gate.images)} images by digest and platform have all that the policy asks for"
         findings.append(found("evidence-complete", "evidence", message))
-    return _report(findings, tuple(gate.images), folder, given.terms, cluster, rehearsal)
+    said = given.exceptions if isinstance(given.exceptions, bytes) else b""
+    decided = "sha256:" + hashlib.sha256(said).hexdigest() if said else ""
+    judged = {"decisions": decided, "relations": relations.digest(given.relations)}
+    report = _report(findings, tuple(gate.images), folder, given.terms, cluster, rehearsal)
+    return replace(report, ends=gate.ends, judged=judged)
 
 
 def _report(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterable, Mapping
 
 import msgspec
@@ -54,6 +56,12 @@ class Relations(msgspec.Struct, frozen=True):
 def _same(one: str, other: str) -> bool:
     # containerd reads arm64 without a variant and arm64/v8 as the same platform.
     return one.removesuffix("/v8") == other.removesuffix("/v8") if "/arm64" in one else one == other
+
+
+def digest(indexes: Mapping[str, Iterable[Child]]) -> str:
+    """Writes nothing. `sha256:…` of what a file of relations says, however it is written; "" when it says nothing."""
+    said = {index: sorted((one.platform, one.digest) for one in children) for index, children in indexes.items()}
+    return "sha256:" + hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest() if said else ""
 
 
 def read_indexes(data: bytes) -> dict[str, list[Child]]:

@@ -10,6 +10,9 @@ from gpurunbook.errors import InputError
 from gpurunbook.supply.evidence import Named, digests_of
 from gpurunbook.supply.members import flag, member, objects, text, texts, whole
 
+_OTHERS = frozenset({"config", "custom", "license", "license-file", "secret"})
+"""Classes of results in which no package was looked at (trivy/pkg/types/report.go)."""
+
 SEVERITIES = ("UNKNOWN", "LOW", "MEDIUM", "HIGH", "CRITICAL")
 
 
@@ -32,7 +35,8 @@ class Vulnerability:
 
 @dataclass(frozen=True)
 class Scan:
-    """A report. results: how many targets were looked at; end_of_life: the distribution gets no more fixes."""
+    """A report. results: in how many targets packages were looked at; end_of_life: the distribution is not fixed any
+    more."""
 
     named: Named
     version: str
@@ -59,7 +63,7 @@ def read_scan(document: Any) -> Scan:
             frozenset(["/".join(machine).rstrip("/")] if any(machine) else []),
         ),
         version=text(member(report, "Trivy"), "Version"),
-        results=len(results),
+        results=sum(text(result, "Class") not in _OTHERS for result in results),
         end_of_life=flag(member(metadata, "OS"), "EOSL"),
         vulnerabilities=tuple(found for result in results for found in _vulnerabilities(result)),
     )

@@ -26,15 +26,23 @@ _ENDS = {
 }
 
 
+_WITHOUT_LOG = ("--insecure-ignore-tlog", "--private-infrastructure")
+"""Both leave the transparency log out (cosign/cmd/cosign/cli/options/verify.go)."""
+
+
 @dataclass(frozen=True)
 class Signature:
-    """state: one of the four; code: of its finding, "" for none; by: what it rests on; digest: what is signed."""
+    """state: one of the four; code: of its finding, "" for none; by: what it rests on; digest: what is signed.
+
+    unsigned: the entry of Security's by which nobody signs, which has an end.
+    """
 
     state: str
     code: str
     message: str
     by: str = ""
     digest: str = ""
+    unsigned: Signer | None = None
 
 
 @dataclass(frozen=True)
@@ -111,7 +119,7 @@ def _unsigned(signer: Signer, calls: list[Verification], now: int) -> Signature:
             return Signature(FAILED, "signature-contradicted", message)
     if signer.expires <= now:
         return _open(f"that {signer.repository} is not signed was recorded by {signer.owner}, and has ended")
-    return Signature(DOES_NOT_SIGN, "", signer.reason, f"{signer.owner}: {signer.reason}")
+    return Signature(DOES_NOT_SIGN, "", signer.reason, f"{signer.owner}: {signer.reason}", unsigned=signer)
 
 
 def _verified(one: Verification, signer: Signer, digest: str) -> Signature:
@@ -122,7 +130,7 @@ def _verified(one: Verification, signer: Signer, digest: str) -> Signature:
         return Signature(FAILED, "signature-failed", f"{_ENDS[call.exit_code]}, by {who}")
     if call.exit_code != 0:
         return _open(f"cosign ended with {call.exit_code}, which does not tell unsigned from unreachable: {tail(call)}")
-    if signer.log and one.about.options.get("--insecure-ignore-tlog", "false") != "false":
+    if signer.log and any(one.about.options.get(name, "false") != "false" for name in _WITHOUT_LOG):
         return _open("the transparency log was left out, though the exceptions file does not say that it is not used")
     if not one.there:
         return _open("what cosign printed is not in the folder")

@@ -10,6 +10,7 @@ from urllib.parse import unquote
 
 from gpurunbook.errors import InputError
 from gpurunbook.findings import Finding
+from gpurunbook.supply import times
 from gpurunbook.supply.evidence import Subject, failing
 from gpurunbook.supply.members import items, objects, text, whole
 
@@ -38,7 +39,7 @@ class Product:
 
 @dataclass(frozen=True)
 class Statement:
-    """One statement."""
+    """One statement. when: nanoseconds since 1970, its own or the document's; None where neither has a time."""
 
     vulnerability: str
     status: str
@@ -46,6 +47,7 @@ class Statement:
     impact: str
     action: str
     products: tuple[Product, ...]
+    when: int | None = None
 
     def about(self, digests: Collection[str], package: str) -> bool:
         """Writes nothing. Whether it speaks of the package in an image that has one of the digests."""
@@ -53,16 +55,29 @@ class Statement:
 
 
 def read_vex(document: Any) -> tuple[Statement, ...]:
-    """Writes nothing. The statements in the order of the file. Raises InputError (`unreadable`)."""
+    """Writes nothing. The statements, the latest last, since a later one takes an earlier one back; of the same time in
+    the order of the file. Raises InputError (`unreadable`).
+    """
     vex = whole(document)
     if not text(vex, "@context").startswith("https://openvex.dev/ns"):
         raise InputError(f"@context is {vex.get('@context')!r}, wanted that of OpenVEX", code="unreadable")
     if not isinstance(vex.get("statements"), list):
         raise InputError("no list of statements", code="unreadable")
-    return tuple(_statement(found) for found in objects(vex, "statements"))
+    issued = _moment(vex)
+    made = [_statement(found, issued) for found in objects(vex, "statements")]
+    return tuple(sorted(made, key=lambda said: said.when or 0))
 
 
-def _statement(found: dict[str, Any]) -> Statement:
+def _moment(holder: dict[str, Any]) -> int | None:
+    stamp = text(holder, "timestamp")
+    moment = times.instant(stamp) if stamp else None
+    if stamp and moment is None:
+        raise InputError(f"the timestamp {stamp[:80]!r} is not RFC 3339 with T and zone", code="unreadable")
+    return moment
+
+
+def _statement(found: dict[str, Any], issued: int | None) -> Statement:
+    own = _moment(found)
     name = found.get("vulnerability")
     vulnerability = (text(name, "name") or text(name, "@id")) if isinstance(name, dict) else name
     status = text(found, "status")
@@ -77,6 +92,7 @@ def _statement(found: dict[str, Any]) -> Statement:
         text(found, "impact_statement").strip(),
         text(found, "action_statement").strip(),
         tuple(_products(found)),
+        issued if own is None else own,
     )
 
 

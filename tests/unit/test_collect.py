@@ -181,6 +181,7 @@ def test_what_is_whole_is_not_done_again(bench: Bench) -> None:
         ("trivy.call.json", lambda path: path.write_text("{"), 1),
         ("syft.call.json", lambda path: path.write_text(path.read_text().replace("1.57.0", "1.56.0")), 1),
         ("syft.call.json", lambda path: path.write_text(path.read_text().replace('code": 0', 'code": 1')), 1),
+        ("syft.call.json", lambda path: path.write_text(path.read_text().replace('"settings"', '"other"')), 1),
     ],
 )  # fmt: skip
 def test_what_is_not_whole_is_done_again(bench: Bench, name: str, change: Any, done: int) -> None:
@@ -211,6 +212,38 @@ def test_a_call_that_fails_is_recorded_keeps_nothing_old_and_stops_no_other(benc
     assert (failed.call.exit_code, failed.call.outputs) == (1, [])
     assert "refused by the stand-in" in failed.call.stderr
     assert sum(p.name == "trivy.json" for p in bench.files()) == 1
+
+
+@pytest.mark.parametrize("said", [b"", b"Everything is fine.\n", b'{"SchemaVersion": 2, "Results": [{', b"[]{}"])
+def test_a_tool_that_ends_well_and_says_no_whole_json_has_not_answered(bench: Bench, said: bytes) -> None:
+    name = f"trivy-image-{bench.evidence.digest[7:15]}-amd64"
+    bench.answer(name, said)
+    made = collect(bench.plan())
+    (failed,) = (d for d in made.done if not d.answered)
+    assert (failed.call.exit_code, failed.call.outputs, made.whole) == (0, [], False)
+    bench.answer(name, bench.evidence.docs["trivy-amd64"])
+    again = collect(bench.plan())
+    assert again.whole and sum(not d.kept for d in again.done) == 1
+
+
+def test_a_registry_cannot_name_files_of_ours(bench: Bench) -> None:
+    """The config's digest and the platform in an index are the registry's words."""
+    evidence = bench.evidence
+    child = evidence.child["linux/amd64"][7:15]
+    bench.answer(
+        f"crane-manifest-{child}-", {"schemaVersion": 2, "config": {"digest": "sha256:../../../../x"}, "layers": []}
+    )
+    before = sorted(bench.folder.iterdir())
+    made = collect(bench.plan())
+    assert sorted(p for p in bench.folder.iterdir() if p.name != "evidence") == before
+    assert all("/config-.." not in d.job.record for d in made.done)
+    family = Family()
+    for odd in ("..", "linux/../..", "a" * 300, "x\n"):
+        platform = {"os": odd, "architecture": "amd64"}
+        index = {"schemaVersion": 2, "manifests": [{"digest": evidence.digest, "platform": platform}]}
+        with pytest.raises(InputError, match="no part of a platform"):
+            family.add(evidence.digest, index)
+    assert family.children(evidence.digest) == {}
 
 
 def _recorded(path: Path) -> bool:

@@ -20,6 +20,7 @@ import pytest
 from gpurunbook.findings import Status
 from gpurunbook.plan import Problem
 from gpurunbook.supply import times
+from gpurunbook.supply.calls import settings
 from gpurunbook.supply.gatecodes import CODES
 from gpurunbook.supply.gatereport import Report, decide
 from gpurunbook.supply.relations import Child
@@ -246,6 +247,7 @@ def test_an_image_of_one_platform_needs_no_platform_on_record() -> None:
         (put("docs/sbom-amd64/metadata/component/version", "4.4.1"), ["sbom-missing", "subject-unproven"]),
         (put("docs/sbom-amd64/components", []), ["sbom-empty"]),
         (put("docs/trivy-amd64/Results", []), ["nothing-scanned"]),
+        (put("docs/trivy-amd64/Results/0/Class", "secret"), ["nothing-scanned"]),
         (put("docs/trivy-amd64/Metadata/OS/EOSL", True), ["end-of-life-os"]),
         (put("docs/syft-amd64/source/metadata/repoDigests", []), []),
         (drop("sbom-amd64", "syft-amd64", "sbom-arm64", "syft-arm64"), ["sbom-missing"]),
@@ -273,8 +275,53 @@ def test_a_scan_by_the_platforms_own_digest_joins_and_is_noted() -> None:
 
 def test_what_an_index_proves_outweighs_a_file_of_relations() -> None:
     lie = {Evidence().digest: [Child(OTHER, "linux/amd64"), Child(OTHER, "linux/s390x")]}
-    assert judged(relations=lie).verdict == "pass"
+    assert codes(judged(relations=lie)) == ["relations-contradicted"]
     assert "platform-missing" in codes(judged(drop(*REGISTRY), relations=lie, platforms=("linux/amd64", "linux/s390x")))
+    truth = {Evidence().digest: [Child(digest, platform) for platform, digest in Evidence().child.items()]}
+    assert codes(judged(relations=truth)) == []
+
+
+def test_what_is_only_said_of_an_index_leaves_no_platform_out() -> None:
+    """A file of relations is typed: it may add a platform, and take none away that nodes have."""
+    said = {Evidence().digest: [Child(Evidence().child["linux/amd64"], "linux/amd64")]}
+    arm = drop("sbom-arm64", "syft-arm64", "trivy-arm64")
+    assert codes(judged(arm, drop("index"), relations=said)) == ["evidence-not-running", "platform-missing"]
+    assert codes(judged(arm, drop(*REGISTRY), relations=said, platforms=("linux/amd64",))) == []
+
+
+def test_a_signature_over_an_index_needs_the_index_to_prove_its_manifest() -> None:
+    def child(evidence: Evidence) -> None:
+        only = evidence.child["linux/amd64"]
+        evidence.audit = json.loads(json.dumps(evidence.audit).replace(evidence.digest, only))
+        for name in ("syft-amd64", "trivy-amd64"):
+            evidence.calls[name]["argv"] = [w.replace(evidence.digest, only) for w in evidence.calls[name]["argv"]]
+            evidence.docs = {
+                key: json.loads(json.dumps(doc).replace(evidence.digest, only)) if key[-6:] == "-amd64" else doc
+                for key, doc in evidence.docs.items()
+            }
+        drop("sbom-arm64", "syft-arm64", "trivy-arm64", "manifest-arm64", "config-arm64")(evidence)
+
+    said = {Evidence().digest: [Child(Evidence().child["linux/amd64"], "linux/amd64")]}
+    assert judged(child, platforms=("linux/amd64",)).verdict == "pass"
+    typed = judged(child, drop("index"), platforms=("linux/amd64",), relations=said)
+    assert "signature-not-checked" in codes(typed)
+
+
+def test_one_file_counts_for_one_image() -> None:
+    """What names two images, or two platforms of one, would be counted twice."""
+
+    def both(evidence: Evidence) -> None:
+        names = [f"{REPOSITORY}@{digest}" for digest in evidence.child.values()]
+        evidence.docs["trivy-amd64"]["Metadata"].update(RepoDigests=names, ImageConfig={})
+
+    assert codes(judged(both)) == ["scan-missing", "subject-ambiguous"]
+
+    def another(evidence: Evidence) -> None:
+        evidence.audit["digests"].append({"digest": OTHER, "repositories": ["x.example/y"]})
+        evidence.audit["records"].append({"resolved": f"x.example/y@{OTHER}", "evidence": True})
+        evidence.docs["trivy-amd64"]["Metadata"]["RepoDigests"].append(f"x.example/y@{OTHER}")
+
+    assert {"scan-missing", "subject-ambiguous"} <= set(codes(judged(another)))
 
 
 def test_a_scan_by_image_id_joins_through_the_manifest() -> None:
@@ -346,6 +393,25 @@ def swap(evidence: Evidence, name: str, writer: str) -> None:
 )
 def test_evidence_counts_with_the_command_that_wrote_it(alter: Alter, expected: list[str]) -> None:
     assert [code for code in codes(judged(alter)) if code != "evidence-not-running"] == expected
+
+
+def test_a_short_option_is_the_long_one_and_neither_hides_the_other() -> None:
+    """`trivy image --format cyclonedx -f json` writes a report, without what was suppressed."""
+    hidden = ("--format", "json", "--show-suppressed")
+    twice = argv("trivy-amd64", "--format", "cyclonedx", "-f", "json", without=hidden)
+    assert codes(judged(twice)) == ["command-refused"]
+    sbom = argv("trivy-amd64", "--format", "cyclonedx", without=hidden)
+    assert codes(judged(sbom)) == ["command-refused"]
+    short = argv("trivy-amd64", "-f", "json", "--show-suppressed", without=hidden)
+    assert codes(judged(short)) == []
+
+
+def test_syft_counts_with_settings_that_leave_nothing_out() -> None:
+    config = argv("syft-amd64", "--config", "syft.yaml")
+    refused = ["command-refused", "platform-unproven", "sbom-missing"]
+    assert codes(judged(config)) == refused
+    assert codes(judged(config, put("calls/syft-amd64/settings", OTHER))) == refused
+    assert codes(judged(config, put("calls/syft-amd64/settings", sha(settings(http=False))))) == []
 
 
 def test_trivy_may_make_the_sbom_too() -> None:
@@ -426,7 +492,7 @@ def keyless(evidence: Evidence) -> None:
     evidence.docs["cosign"][0]["optional"] = {"Subject": line[1], "Issuer": line[3]}
 
 
-UNLOGGED = "--insecure-ignore-tlog"
+UNLOGGED, PRIVATE = "--insecure-ignore-tlog", "--private-infrastructure"
 IDENTITY = {"repository": REPOSITORY, "identity": "https://ci.example/b@refs/tags/v1", "issuer": "https://t.ex"}
 
 
@@ -462,6 +528,9 @@ IDENTITY = {"repository": REPOSITORY, "identity": "https://ci.example/b@refs/tag
         ([keyless, signers(IDENTITY), put("docs/cosign/0/optional", None)], "verified", []),
         ([keyless, signers(IDENTITY), put("docs/cosign/0/optional", ["Subject"])], "verified", []),
         ([keyless, argv("cosign", UNLOGGED), signers(IDENTITY)], "not-checked", ["signature-not-checked"]),
+        ([keyless, argv("cosign", PRIVATE), signers(IDENTITY)], "not-checked", ["signature-not-checked"]),
+        ([argv("cosign", without=(f"{UNLOGGED}=true",)), signers(signer(transparency_log=True))], "not-checked",
+         ["signature-not-checked"]),
         ([drop("cosign"), signers(unsigned())], "publisher-does-not-sign", []),
         ([ended(10), signers(unsigned())], "publisher-does-not-sign", []),
         ([ended(1), signers(unsigned())], "publisher-does-not-sign", []),
@@ -478,6 +547,12 @@ def test_a_signature_has_four_answers_of_which_two_pass(
     assert {image.signature.state for image in report.images} == {state}
     assert codes(report) == expected
     assert {image["verdict"] for image in report.as_json()["images"]} == {"fail" if expected else "pass"}
+
+
+def test_what_is_recorded_as_not_signed_must_outlast_the_window() -> None:
+    ends = [judged(drop("cosign"), signers(unsigned(expires=f"2026-08-{day}"))) for day in (21, 22)]
+    assert [codes(one) for one in ends] == [["exception-expires-in-window"], []]
+    assert ends[1].as_json()["ends"] == {"signatures: nvcr.io/nvidia/*": "2026-08-22T00:00:00Z"}
 
 
 def test_no_exit_of_cosign_is_read_as_unsigned_but_its_own() -> None:
@@ -655,7 +730,21 @@ def vex(evidence: Evidence, *statements: dict[str, Any], name: str = "https://se
         "justification": "component_not_present",
     }
     said = [{**base, **statement} for statement in statements]
-    evidence.docs["vex"] = {"@context": "https://openvex.dev/ns/v0.2.0", "@id": name, "statements": said}
+    head = {"@context": "https://openvex.dev/ns/v0.2.0", "@id": name, "timestamp": "2026-08-19T00:00:00Z"}
+    evidence.docs["vex"] = {**head, "statements": said}
+
+
+def dated(status: str, day: int) -> dict[str, Any]:
+    return {"status": status, "timestamp": f"2026-08-{day}T09:00:00Z"}
+
+
+def both(*alterations: Alter) -> Alter:
+    return lambda evidence: [alter(evidence) for alter in alterations]  # type: ignore[return-value]
+
+
+def twice(name: str) -> Alter:
+    """Another document of the same name, of an earlier version."""
+    return lambda evidence: evidence.docs.update(again={**evidence.docs[name], "version": 1})
 
 
 RESTS = exception(vex="https://security.example/vex/1")
@@ -672,6 +761,13 @@ PARTS = [{"@id": "pkg:deb/debian/openssl@1.0"}]
         (lambda e: vex(e, {"status": "under_investigation"}), ["critical", "vex-unproven"]),
         (lambda e: vex(e, {}, {"status": "affected", "action_statement": "update"}), ["critical", "vex-unproven"]),
         (lambda e: vex(e, {"status": "under_investigation"}, {}), []),
+        (lambda e: vex(e, dated("under_investigation", 18), dated("not_affected", 17)), ["critical", "vex-unproven"]),
+        (lambda e: vex(e, dated("not_affected", 18), dated("under_investigation", 17)), []),
+        (lambda e: vex(e, dated("under_investigation", 20), {}), ["critical", "vex-unproven"]),
+        (lambda e: vex(e, dated("not_affected", 21)), ["critical", "vex-timestamp", "vex-unproven"]),
+        (both(lambda e: vex(e, {}), put("docs/vex/timestamp", None)), ["critical", "vex-timestamp", "vex-unproven"]),
+        (both(lambda e: vex(e, {}), put("docs/vex/timestamp", "August")), ["critical", "unreadable", "vex-unproven"]),
+        (both(lambda e: vex(e, {}), twice("vex")), ["critical", "vex-ambiguous", "vex-unproven"]),
         (lambda e: vex(e, {"vulnerability": {"name": "CVE-2026-0002"}}), ["critical", "vex-unproven"]),
         (lambda e: vex(e, {"justification": ""}), ["critical", "vex-unjustified", "vex-unproven"]),
         (lambda e: vex(e, {"products": [{"@id": "pkg:oci/x"}]}), ["critical", "vex-unproven", "vex-unscoped"]),

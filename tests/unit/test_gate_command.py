@@ -229,7 +229,14 @@ def test_the_check_judges_what_the_step_before_it_audited() -> None:
     assert "exceptions" not in check.needs
     other = supply.evidence_gate("evidence", audit="audit.json", platforms=["linux/amd64"], relations="r.json")
     assert isinstance(other.needs["audit"], Document)
-    assert "nodes" not in other.needs
+    assert isinstance(other.needs["nodes"], Pages)
+
+
+def test_platforms_that_are_named_leave_out_none_of_the_nodes() -> None:
+    assert codes(judged(Evidence(), platforms=("linux/amd64",))) == {"platform-left-out"}
+    assert codes(judged(Evidence(), platforms=("linux/amd64",), nodes=[node()])) == set()
+    assert codes(judged(Evidence(), platforms=("linux/amd64", "linux/arm64/v8"))) == set()
+    assert "platforms-unknown" in codes(judged(Evidence(), platforms=PLATFORMS, nodes=Problem("forbidden", "403")))
 
 
 def test_the_check_passes_whole_evidence_and_keeps_the_answer() -> None:
