@@ -407,7 +407,7 @@ def test_a_short_option_is_the_long_one_and_neither_hides_the_other() -> None:
 
 
 def test_syft_counts_with_settings_that_leave_nothing_out() -> None:
-    config = argv("syft-amd64", "--config", "syft.yaml")
+    config: Alter = lambda e: e.calls["syft-amd64"]["argv"].extend(["--config", "syft.yaml"])  # noqa: E731
     refused = ["command-refused", "platform-unproven", "sbom-missing"]
     assert codes(judged(config)) == refused
     assert codes(judged(config, put("calls/syft-amd64/settings", OTHER))) == refused
