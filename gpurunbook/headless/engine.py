@@ -20,6 +20,7 @@ from gpurunbook.findings import EXIT, Verdict
 from gpurunbook.folder import workspace
 from gpurunbook.journal import Journal, State, replay
 from gpurunbook.shown.hostile import harmless
+from gpurunbook.sources import files
 
 if TYPE_CHECKING:
     from gpurunbook.headless.drive import Ending
@@ -248,8 +249,8 @@ class _Driving:
 class _Output:
     """Where the executed notebook is saved, and how papermill saves it once more when the engine has returned.
 
-    final: the place that papermill was given, when that is a local file. For standard output and remote places our
-    own copy stands in the run folder, and papermill writes to the place itself.
+    final: the place that papermill was given, when that is a local file. For standard output, devices and remote
+    places our own copy stands in the run folder, and papermill writes to the place itself.
     """
 
     def __init__(self, run_dir: Path, output_path: str | None) -> None:
@@ -257,11 +258,14 @@ class _Output:
 
         own = workspace.notebook(run_dir)
         handler = papermill_io.get_handler(output_path) if output_path else None
-        self.final = isinstance(handler, LocalHandler)
         self.path = own
-        if output_path and self.final:
-            self.path = Path(papermill_io.get_handler("local")._cwd or ".").resolve() / output_path
-            _write_whole(output_path, self.path)
+        self.final = False
+        if output_path and isinstance(handler, LocalHandler):
+            given = Path(papermill_io.get_handler("local")._cwd or ".").resolve() / output_path
+            self.final = not files.special(given)
+            if self.final:
+                self.path = given
+                _write_whole(output_path, self.path)
         self.elsewhere = None if self.path.resolve() == own.resolve() else self.path
 
 

@@ -105,8 +105,20 @@ def regular(path: str | Path, *, follow: bool = False) -> Iterator[BinaryIO | No
         os.close(descriptor)
 
 
+def special(path: Path) -> bool:
+    """Writes nothing. Whether there is a device, a pipe or a socket, perhaps behind a link."""
+    return path.exists() and not path.is_file() and not path.is_dir()
+
+
 def write(path: Path, data: bytes, mode: int = 0o644) -> None:
-    """Replaces one file atomically: the old content or the new, never a part. Raises OSError."""
+    """Replaces one file atomically: the old content or the new, never a part. Raises OSError.
+
+    A device or a pipe is written to and stays what it is: root could replace /dev/null by a file.
+    """
+    if special(path):
+        with path.open("wb") as there:
+            there.write(data)
+        return
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     try:

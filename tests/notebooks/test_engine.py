@@ -194,6 +194,15 @@ def test_without_an_output_the_run_folder_holds_the_notebook(lay) -> None:
     assert verify(tiny.the_run(home)).run_verdict == "pass"
 
 
+def test_an_output_that_is_a_device_stays_one_and_the_run_is_sealed(lay) -> None:
+    home = lay("closes")
+    (home / "null.ipynb").symlink_to("/dev/null")
+    execute(home, "null.ipynb")
+    assert (home / "null.ipynb").is_symlink()
+    assert Path("/dev/null").is_char_device()
+    assert verify(tiny.the_run(home)).verdict == "consistent"
+
+
 def test_without_an_output_a_death_is_told_all_the_same(lay) -> None:
     home = lay("autokill")
     with pytest.raises(PapermillExecutionError, match="KernelDied"):

@@ -51,6 +51,22 @@ def test_a_full_disk_leaves_the_old_content_and_no_part(tmp_path: Path) -> None:
     assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] != 1000  # of this process: untouched
 
 
+def test_a_device_or_pipe_is_written_to_and_never_replaced(tmp_path: Path) -> None:
+    pipe, link = tmp_path / "pipe", tmp_path / "null"
+    os.mkfifo(pipe)
+    link.symlink_to(os.devnull)
+    reader = subprocess.Popen(["cat", str(pipe)], stdout=subprocess.PIPE)
+    keep.write(pipe, b"answer")
+    assert reader.communicate(timeout=60)[0] == b"answer"
+    keep.write(link, b"answer")
+    assert pipe.is_fifo()
+    assert link.is_symlink()
+    (tmp_path / "full").symlink_to("/dev/full")
+    with pytest.raises(RunbookError, match="No space left"):
+        keep.kept(tmp_path / "full", b"answer")
+    assert names(tmp_path) == ["full", "null", "pipe"]
+
+
 def test_a_folder_that_is_a_file_is_told(tmp_path: Path) -> None:
     (tmp_path / "after").write_text("a file")
     with pytest.raises(RunbookError, match="cannot be kept") as raised:
