@@ -238,7 +238,9 @@ def _write(admin: Client, resource: Resource, path: str, obj: Obj) -> None:
         raise Refused(reply.code, reply.body)
     if status and resource.status and (resource.custom or resource.table in _STATUS_OF_FIXTURE):
         admin.merge(f"{path}/status", {"status": status})
-    if resource.table == _PODS and status and status.get("phase") != "Pending":
+    if resource.table == _PODS and meta.get("deletionTimestamp"):
+        admin.send("DELETE", path, {"gracePeriodSeconds": meta.get("deletionGracePeriodSeconds", 30)})
+    elif resource.table == _PODS and status and status.get("phase") != "Pending":
         admin.merge(path, {"metadata": {"annotations": {HOLD: None}}})
 
 
