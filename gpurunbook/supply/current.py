@@ -31,6 +31,9 @@ NFD_NODE = "nfd.node.kubernetes.io/node-name"
 _OF_NODE = ("kernel", "rke2", "driver")
 """Fields that a node has by itself. Operator and exporter are the cluster's: they change everywhere at once."""
 
+_RUNS = ("Pod/", "HelmRelease/")
+"""Where something shows what runs: an operand that is switched off keeps its version in the ClusterPolicy."""
+
 _SHOWN = 8
 _NVIDIA, _DISPLAY = "10de", "03"
 _LABEL = re.compile(
@@ -224,7 +227,11 @@ def _field(
         yield _finding(Status.FAIL, code, subject, message, _TRUST)
     if not here and (staying or name not in _OF_NODE):
         yield _finding(Status.UNKNOWN, "current-unseen", name, f"{name} was not seen in the cluster", _LOOK)
-    elif name in _OF_NODE:
+    elif name not in _OF_NODE:
+        if not any(one.where.startswith(_RUNS) for one in here):
+            message = f"{name} is only declared, in {_named(sorted({one.where for one in here}))}; nothing of it runs"
+            yield _finding(Status.UNKNOWN, "current-unseen", name, message, _LOOK)
+    else:
         seen = {one.node for one in here}
         needed = [n for n in staying.values() if n.name not in seen and not (name == "driver" and n.driverless)]
         for (pool, _), nodes in _by_pool(needed):

@@ -184,6 +184,13 @@ def test_a_driver_that_no_place_shows_on_a_node_is_unknown_unless_the_node_has_n
     assert codes(judged(fleet(bare, feature("c", attributes(H100)), pod("d", DRIVER, node="c")))) == []
 
 
+def test_an_operand_that_is_declared_and_does_not_run_is_unknown() -> None:
+    found = judged(fleet(without=("exporter",)))
+    assert [(one.code, one.subject, one.status) for one in bad(found)] == [
+        ("current-unseen", "dcgmExporter", Status.UNKNOWN)
+    ]
+
+
 def test_a_cluster_that_shows_nothing_is_unknown() -> None:
     found = judged([])
     assert worst(found.findings) is Status.UNKNOWN

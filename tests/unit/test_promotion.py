@@ -59,7 +59,7 @@ def kube_system(*, rehearsal: bool = True, uid: str = UID) -> Observed:
 def fleet(hardware: str = "10de:2330/10de:16c1", kernel: str = "5.15.0-119-generic") -> current.Current:
     """A cluster in the middle of the promotion: gpu-0000 is upgraded, gpu-0001 waits."""
     before, after = (read_tuple((HOME / PATHS[s]).read_bytes(), s).values for s in ("released", "proposed"))
-    seen = {f: [Sighting(f, after[f], "cluster")] for f in ("driver", "gpuOperator", "dcgmExporter")}
+    seen = {f: [Sighting(f, after[f], "Pod/x")] for f in ("driver", "gpuOperator", "dcgmExporter")}
     for name in ("kernel", "rke2", "driver"):
         here = {**before, "kernel": kernel}[name]
         pair = (Sighting(name, after[name], "a", "gpu-0000"), Sighting(name, here, "b", "gpu-0001"))
