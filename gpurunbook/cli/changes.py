@@ -22,11 +22,12 @@ _UNITS = {"m": 60, "h": 3600, "d": 86400}
 
 @click.command(context_settings=_HELP)
 @click.argument("plan", type=click.Path(exists=True, path_type=Path))
-@click.option("--key", type=click.Path(path_type=Path), help="Private ssh key, or the .pub of an agent.")
-@click.option("--cosign-key", default="", metavar="KEY", help="Or: private key of cosign's, a file or a KMS address.")
+@click.option(
+    "--key", required=True, help="Private ssh key, the .pub of an agent, a key of cosign's, or the address of a KMS."
+)
 @click.option("--change-id", required=True, help="Change ticket that is approved.")
 @click.option("--expires", default="4h", show_default=True, help="30m, 4h, 2d, or an RFC 3339 time in UTC.")
-def approve(plan: Path, key: Path | None, cosign_key: str, change_id: str, expires: str) -> int:
+def approve(plan: Path, key: str, change_id: str, expires: str) -> int:
     """Sign the plan of a dry run, or the proposal of a promotion: the file, or the run folder.
 
     Writes approval.json and its signature into the run folder. Read it first: what you sign is its digest.
@@ -38,8 +39,6 @@ def approve(plan: Path, key: Path | None, cosign_key: str, change_id: str, expir
 
     if not authority.CHANGE_ID.fullmatch(change_id):
         raise click.BadParameter(f"{change_id!r:.80} is no change id that an apply can have", param_hint="--change-id")
-    if (key is None) == (not cosign_key):
-        raise click.UsageError("give one key to sign with: --key for ssh, --cosign-key for cosign")
     until = _until(expires, datetime.now(UTC))
     path, folder = _to_sign(plan)
     try:
@@ -48,7 +47,7 @@ def approve(plan: Path, key: Path | None, cosign_key: str, change_id: str, expir
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as wrong:
         raise InputError(f"neither the plan of a dry run nor a proposal: {wrong}", subject=str(path)) from None
     wanted = digest(canonical(document))
-    made = approval.approve(folder, change_id=change_id, expires=until, plan=wanted, key=key, cosign_key=cosign_key)
+    made = approval.approve(folder, change_id=change_id, expires=until, plan=wanted, key=key)
     for line in (f"plan {wanted}", f"cluster {document.get('cluster')}", *told, f"until {until:%Y-%m-%dT%H:%M:%SZ}"):
         click.echo(harmless(line, 2000))
     click.echo(str(made))

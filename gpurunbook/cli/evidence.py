@@ -26,12 +26,9 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 @click.argument("run", type=_FOLDER)
 @click.option("--notebook", type=_FILE, help="The executed notebook, when it was saved outside of the run folder.")
 @click.option("--source", type=_FILE, help="The source notebook, when the run's home is not here any more.")
-@click.option("--sign", "key", type=_FILE, help="Sign the manifest with this ssh key.")
-@click.option("--cosign-key", default="", metavar="KEY", help="Sign it with cosign: a key file, or a KMS address.")
+@click.option("--sign", "key", metavar="KEY", help="Sign the manifest: an ssh key, cosign's, or the address of a KMS.")
 @output_option
-def seal(
-    run: Path, notebook: Path | None, source: Path | None, key: Path | None, cosign_key: str, output: str | None
-) -> int:
+def seal(run: Path, notebook: Path | None, source: Path | None, key: str | None, output: str | None) -> int:
     """Make the evidence of RUN, a run folder or its id, from its journal and its saved notebook.
 
     Exits 0 when it is sealed, 1 when it is withheld because something in it looks like a secret, 2 when it cannot
@@ -41,7 +38,7 @@ def seal(
     from gpurunbook.evidence.seal import seal as make
 
     folder = _located(run)
-    manifest = make(folder, notebook=notebook, sign_key=key, source=source, cosign_key=cosign_key)
+    manifest = make(folder, notebook=notebook, sign_key=key, source=source)
     told = ("run", "runbook", "verdict", "evidence", "lowered", "anomalies", "not_run", "withheld", "rehearsal")
     answer = {**{name: manifest[name] for name in told}, "folder": str(folder), "manifest": manifest_digest(folder)}
     withheld = manifest["evidence"] == "withheld"

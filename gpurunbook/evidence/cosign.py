@@ -18,13 +18,15 @@ from gpurunbook.errors import EvidenceError, InputError
 from gpurunbook.shown.hostile import harmless
 from gpurunbook.sources import tools
 from gpurunbook.sources.collect import fingerprint as fingerprint
+from gpurunbook.sources.files import regular
 from gpurunbook.supply import strictjson
 from gpurunbook.supply.members import at
 
 LIMIT = 64 * 1024
 """Bytes of a bundle. Real ones with a key are under 1 KB."""
 
-PEM = b"-----BEGIN PUBLIC KEY-----"
+_PUBLIC = b"-----BEGIN PUBLIC KEY-----"
+_PRIVATE = (b"-----BEGIN ENCRYPTED SIGSTORE PRIVATE KEY-----", b"-----BEGIN ENCRYPTED COSIGN PRIVATE KEY-----")
 _WAIT, _CHECK = 60.0, 20.0  # signing may ask a key management service
 _MEDIA = re.compile(r"application/vnd\.dev\.sigstore\.bundle(?:\.v0\.[0-9]+\+json|\+json;version=0\.[0-9]+)")
 
@@ -76,13 +78,22 @@ def verify(data: bytes, bundle: bytes, key: Path) -> str:
     raise _why(told, data, name, done.complaint)
 
 
+def signs(key: str) -> bool:
+    """Writes nothing. Whether cosign signs with it: a private key file of cosign's, or the address of a KMS."""
+    return "://" in key or _head(Path(key)).startswith(_PRIVATE)
+
+
 def is_key(path: Path) -> bool:
     """Writes nothing. Whether a file is a public key in PEM, and so no file of ssh signers."""
+    return _head(path).startswith(_PUBLIC)
+
+
+def _head(path: Path) -> bytes:
     try:
-        with path.open("rb") as file:
-            return file.read(len(PEM)) == PEM
-    except OSError:
-        return False
+        with regular(path) as file:
+            return file.read(64) if file else b""
+    except (OSError, ValueError):
+        return b""
 
 
 def _three(env: dict[str, str] | None) -> None:

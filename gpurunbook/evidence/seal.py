@@ -45,17 +45,13 @@ class _Saved:
 
 
 def seal(
-    run_dir: Path,
-    notebook: Path | None = None,
-    sign_key: Path | None = None,
-    source: Path | None = None,
-    cosign_key: str = "",
+    run_dir: Path, notebook: Path | None = None, sign_key: Path | str | None = None, source: Path | None = None
 ) -> dict[str, Any]:
     """Writes the report, findings.json, verdict.json and last manifest.json into the run folder. The manifest.
 
     A run that died gets the record `died` first. notebook: where the executed notebook was saved, when that is not
-    the run folder; source: the source notebook, by default that of the run's home; sign_key, cosign_key: sign the
-    manifest, by ssh-keygen and by cosign. With a leak the manifest says `evidence: withheld`: there is no report and no
+    the run folder; source: the source notebook, by default that of the run's home; sign_key: signs the manifest, an ssh
+    key or one of cosign's. With a leak the manifest says `evidence: withheld`: there is no report and no
     signature, what leaks is readable by the owner only, and the verdict stays. Sealing again after no change changes
     nothing.
 
@@ -99,7 +95,7 @@ def seal(
         "journal": [record["hash"] for record in records],
     }
     files[bundle.MANIFEST] = bundle.dump(manifest)
-    signatures = {} if leaks else _signed(files[bundle.MANIFEST], sign_key, cosign_key)
+    signatures = {} if leaks else _signed(files[bundle.MANIFEST], sign_key)
     _write(run_dir, saved, records, files, signatures, [f"{runbook}.html"] if leaks else [])
     return manifest
 
@@ -305,13 +301,12 @@ def _versions() -> dict[str, str | None]:
     return found
 
 
-def _signed(manifest: bytes, sign_key: Path | None, cosign_key: str) -> dict[str, bytes]:
-    made: dict[str, bytes] = {}
-    if sign_key is not None:
-        made[bundle.SIGNATURE] = signing.sign(manifest, sign_key, signing.MANIFEST)
-    if cosign_key:
-        made[bundle.COSIGNED] = cosign.sign(manifest, cosign_key)
-    return made
+def _signed(manifest: bytes, key: Path | str | None) -> dict[str, bytes]:
+    if key is None:
+        return {}
+    if cosign.signs(str(key)):
+        return {bundle.COSIGNED: cosign.sign(manifest, str(key))}
+    return {bundle.SIGNATURE: signing.sign(manifest, Path(key), signing.MANIFEST)}
 
 
 def _write(

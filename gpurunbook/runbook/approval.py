@@ -27,20 +27,19 @@ def signed_bytes(change_id: str, expires: str, plan: str) -> bytes:
     return canonical({"change_id": change_id, "expires": expires, "plan": plan}) + b"\n"
 
 
-def approve(
-    folder: Path, *, change_id: str, expires: datetime, plan: str, key: Path | None = None, cosign_key: str = ""
-) -> Path:
+def approve(folder: Path, *, change_id: str, expires: datetime, plan: str, key: Path | str) -> Path:
     """Writes `approval.json` and its signature into the folder of the dry run. The path of the former.
 
-    key: an ssh key; without one cosign_key: a private key of cosign's.
+    key: an ssh key, or one of cosign's.
     """
     until = expires.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     data = signed_bytes(change_id, until, plan)
-    made = {SSH: signing.sign(data, key, signing.APPROVAL)} if key else {COSIGN: cosign.sign(data, cosign_key)}
-    for end in (SSH, COSIGN):
-        (folder / f"{NAME}{end}").unlink(missing_ok=True)
-    for end, signature in made.items():
-        keep.kept(folder / f"{NAME}{end}", signature)
+    if cosign.signs(str(key)):
+        end, other, signature = COSIGN, SSH, cosign.sign(data, str(key))
+    else:
+        end, other, signature = SSH, COSIGN, signing.sign(data, Path(key), signing.APPROVAL)
+    (folder / f"{NAME}{other}").unlink(missing_ok=True)
+    keep.kept(folder / f"{NAME}{end}", signature)
     keep.kept(folder / NAME, data)
     return folder / NAME
 
