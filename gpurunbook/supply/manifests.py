@@ -59,6 +59,7 @@ class Review:
         self._documents = 0
         self._releases = Releases(self._notes, self._values)
         self._left = LIMIT
+        self._aliases = strictyaml.Aliases()
 
     def refuse(self, path: str, wrong: InputError) -> None:
         """Writes nothing. Notes a file that cannot be read; the answer is then an error."""
@@ -69,7 +70,7 @@ class Review:
         self._files += 1
         place = Place(path, path)
         try:
-            for doc in strictyaml.documents(data, limit=LIMIT):
+            for doc in strictyaml.documents(data, limit=LIMIT, aliases=self._aliases):
                 if isinstance(doc, Text):
                     if not doc.null:
                         raise strictyaml.fault("type", doc.line, "a document that is text, wanted a mapping or a list")
@@ -182,7 +183,7 @@ class Review:
         self._left -= len(data)
         if self._left < 0:
             raise strictyaml.fault("too-large", 1, f"more than {LIMIT} bytes in texts")
-        for doc in strictyaml.documents(data, limit=LIMIT):
+        for doc in strictyaml.documents(data, limit=LIMIT, aliases=self._aliases):
             if not isinstance(doc, Text):
                 yield doc
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from sys import intern
 from typing import Any, TypeAlias
 
@@ -49,6 +50,16 @@ DEPTH = 200
 
 EXTRA = 200_000
 """Nodes that the aliases of one document may add together; beyond it the document is refused as `alias`."""
+
+EXTRA_IN_ALL = 10 * EXTRA
+"""The same for all that is read with one Aliases: many small bombs are one."""
+
+
+@dataclass
+class Aliases:
+    """What aliases may still add, in all documents that are read with it."""
+
+    left: int = EXTRA_IN_ALL
 
 
 class Text(msgspec.Struct, frozen=True, gc=False):
@@ -111,7 +122,7 @@ def document(data: bytes, *, limit: int) -> Node:
     if _BLANK.fullmatch(data):
         raise fault("empty", 1, "no document: no bytes, or only blanks and comments")
     try:
-        reader = _Reader(data, aliases=False)
+        reader = _Reader(data, aliases=None)
         found = reader.document()
         more = found is not None and reader.another()
     except InputError:
@@ -128,14 +139,14 @@ def document(data: bytes, *, limit: int) -> Node:
     return found
 
 
-def documents(data: bytes, *, limit: int) -> Iterator[Node]:
-    """Writes nothing. Each document of a stream of at most `limit` bytes, aliases and merge keys put in.
+def documents(data: bytes, *, limit: int, aliases: Aliases | None = None) -> Iterator[Node]:
+    """Counts in `aliases`; writes nothing. Each document of a stream of at most `limit` bytes, aliases put in.
 
     A document of nothing (between two `---`) is a plain empty Text. Raises InputError with a code of ORDER
     at the first document with a fault.
     """
     _decodable(data, limit)
-    reader = _Reader(data, aliases=True)
+    reader = _Reader(data, aliases=aliases or Aliases())
     while (found := reader.document()) is not None:
         if reader.faults:
             raise gravest(reader.faults)
@@ -173,7 +184,7 @@ def _second_marker(data: bytes) -> int:
 class _Reader:
     """Composes nodes from PyYAML's events, without recursion. `faults` are those of the last document."""
 
-    def __init__(self, data: bytes, *, aliases: bool) -> None:
+    def __init__(self, data: bytes, *, aliases: Aliases | None) -> None:
         self._aliases = aliases
         self.line = 1
         self.faults: list[InputError] = []
@@ -258,12 +269,15 @@ class _Reader:
                     self._refuse_marks(event, own)
                     anchors[event.anchor or ""] = (node, 1)
             elif kind is AliasEvent:
-                if not aliases:
+                if aliases is None:
                     self._note("alias", own, f"an alias, *{event.anchor}; none is allowed")
                 node, size = self._alias(event.anchor, own, anchors)
                 count, extra = count + size, extra + size
-                if extra > EXTRA:
-                    raise fault("alias", own, f"aliases that add more than {EXTRA} nodes to one document")
+                if aliases is not None:
+                    aliases.left -= size
+                if extra > EXTRA or (aliases is not None and aliases.left < 0):
+                    limits = f"more than {EXTRA} nodes to one document, or {EXTRA_IN_ALL} in all"
+                    raise fault("alias", own, f"aliases that add {limits}")
             else:
                 opens = True
                 if event.anchor is not None or event.tag is not None:

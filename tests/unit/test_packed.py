@@ -300,6 +300,14 @@ def test_what_unpacks_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) ->
     assert "too-large" in said(many)
 
 
+def test_small_alias_bombs_in_many_texts_are_one() -> None:
+    small = "apiVersion: v1\nkind: X\na: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
+        f"{chr(98 + n)}: &{chr(98 + n)} [{','.join([f'*{chr(97 + n)}'] * 9)}]\n" for n in range(4)
+    )
+    data = {f"k{n}": small for n in range(60)}
+    assert set(said(json.dumps({"kind": "ConfigMap", "data": data}))) == {"alias"}
+
+
 @pytest.mark.parametrize("text", ["\n" * 300_000, " " * 300_000, "{ " * 100_000, "- " * 100_000, "eyJ" + " " * 300_000])
 def test_a_text_of_blanks_does_not_cost_its_square(text: str) -> None:
     words = "kind apiVersion image containers op path /image"

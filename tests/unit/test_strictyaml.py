@@ -156,6 +156,16 @@ def test_an_alias_bomb_is_refused_before_it_grows(parser: str) -> None:
     assert caught.value.code == "alias"
 
 
+def test_many_small_alias_bombs_are_one(parser: str) -> None:
+    small = b"a: &a [x,x,x,x,x,x,x,x,x]\n" + b"".join(
+        b"%c: &%c [%s]\n" % (98 + n, 98 + n, b",".join([b"*%c" % (97 + n)] * 9)) for n in range(4)
+    )
+    assert len(list(documents(small, limit=LIMIT))) == 1
+    with pytest.raises(InputError) as caught:
+        list(documents(b"---\n".join([small] * 60), limit=LIMIT))
+    assert caught.value.code == "alias"
+
+
 def test_aliases_and_merge_keys_are_put_in_where_they_are_allowed(parser: str) -> None:
     data = b"b: &b {x: 1, y: 2}\nc:\n  <<: *b\n  y: 3\nd:\n  <<: [*b, {z: 4}]\nk: &k name\n*k : *k\n"
     (node,) = documents(data, limit=LIMIT)
