@@ -24,6 +24,9 @@ from gpurunbook.sources.watch import follow
 AGAIN = 10
 """How often it is made again within one step: then somebody fights over it, and a person must look."""
 
+LONG_SECONDS = 0.5
+"""What takes longer is not waited for before somebody looks."""
+
 _MARK = "stands:"
 
 
@@ -101,7 +104,7 @@ class Guard:
         wrong: list[Exception] = []
 
         def work() -> None:
-            if over.wait(waiting.LOOK_SECONDS):
+            if over.wait(LONG_SECONDS):
                 return
             try:
                 with follow(self._run.cluster, self.needs) as after:

@@ -137,6 +137,9 @@ def execute(
 
     kill, stop: numbers of records before which that happens; jumps: see `_jump`.
     """
+    from gpurunbook.runbook import guard
+
+    guard.LONG_SECONDS = 3600.0  # how busy the machine is must not decide which requests there are
     os.environ.update(environment)
     os.chdir(folder)
     (path,) = Path(folder).glob("*.ipynb")
