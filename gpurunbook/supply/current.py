@@ -85,20 +85,20 @@ def collect(seen: Seen, namespaces: Sequence[str]) -> Current:
     for one in sightings.live(objects):
         if one.field in values and one.state != "unresolved":
             values[one.field].append(one)
+    devices: dict[str, set[str]] = defaultdict(set)
+    for raw in objects:
+        if raw["kind"] == "NodeFeature":
+            devices[str(at(raw, "metadata", "labels", NFD_NODE))] |= _devices(raw)
     nodes: dict[str, GpuNode] = {}
     others: set[str] = set()
-    for raw in objects:
-        if raw["kind"] == "Node":
-            name, labels = str(at(raw, "metadata", "name")), at(raw, "metadata", "labels") or {}
-            if sightings.has_gpu(raw):
-                driverless = str(labels.get(WORKLOAD, "")).startswith("vm-")
-                nodes[name] = GpuNode(name, str(labels.get(PRODUCT) or "without a product label"), driverless)
-                nodes[name].hardware |= _labelled(labels)
-            else:
-                others.add(name)
-    for raw in objects:
-        if raw["kind"] == "NodeFeature" and (node := nodes.get(str(at(raw, "metadata", "labels", NFD_NODE)))):
-            node.hardware |= _devices(raw)
+    for raw in (one for one in objects if one["kind"] == "Node"):
+        name, labels = str(at(raw, "metadata", "name")), at(raw, "metadata", "labels") or {}
+        hardware = devices[name] | _labelled(labels)
+        if sightings.has_gpu(raw) or hardware:
+            driverless = str(labels.get(WORKLOAD, "")).startswith("vm-")
+            nodes[name] = GpuNode(name, str(labels.get(PRODUCT) or "without a product label"), driverless, hardware)
+        else:
+            others.add(name)
     return Current(values, nodes, others, unread)
 
 

@@ -191,6 +191,16 @@ def test_an_operand_that_is_declared_and_does_not_run_is_unknown() -> None:
     ]
 
 
+def test_a_gpu_that_only_nfd_knows_makes_a_gpu_node() -> None:
+    bare = node("c")
+    bare["metadata"]["labels"] = {}
+    found = judged(fleet(bare, feature("c", attributes(V100))))
+    assert {(one.code, one.status) for one in bad(found)} == {
+        ("hardware-differs", Status.FAIL),
+        ("current-unseen", Status.UNKNOWN),
+    }
+
+
 def test_a_cluster_that_shows_nothing_is_unknown() -> None:
     found = judged([])
     assert worst(found.findings) is Status.UNKNOWN
