@@ -6,6 +6,7 @@ and escaped, and a cell stays within 64 KB.
 
 from __future__ import annotations
 
+import os
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -137,20 +138,26 @@ def install_error_card(shell: Any) -> None:
     """Changes how this kernel tells errors; the cell fails as before. Calling it again replaces the earlier call.
 
     An error of ours becomes a card with its traceback folded, and so does an interrupt or a defect of this package. The
-    `error` output that papermill and nbclient look for stays: its value is the whole message, and its traceback, which
-    is what they and JupyterLab show, one line. SystemExit becomes an error output named GateError: papermill takes a
-    cell that ended with `sys.exit(0)` for a success and exits 0 with the later cells not run (papermill/execute.py,
-    raise_for_execution_errors).
+    `error` output that papermill and nbclient look for stays. Of it they and JupyterLab show the traceback: for a log
+    that is the whole message, or the frames of a defect; in JupyterLab, beside the card, one short line.
+    SystemExit becomes an error output named GateError: papermill takes a cell that ended with `sys.exit(0)` for a
+    success and exits 0 with the later cells not run (papermill/execute.py, raise_for_execution_errors).
     """
     plain = type(shell)._showtraceback
+    # A Jupyter server names its session to a kernel (jupyter_server/services/sessions/sessionmanager.py).
+    page = "JPY_SESSION_NAME" in os.environ
 
     def tell(kind: type[BaseException], error: BaseException, lines: list[str]) -> None:
         if isinstance(error, SystemExit):
             error = _left(error)
         if isinstance(error, RunbookError | KeyboardInterrupt) or _passed_here(error):
             put(error_card(error, redact=redact))
-            kind = type(error)
-            plain(shell, kind, harmless(redact(str(error)), 600), [harmless(redact(_short(error)), 200)])
+            kind, said = type(error), harmless(redact(str(error)), 600)
+            if page:
+                lines = [harmless(redact(_short(error)), 200)]
+            elif isinstance(error, RunbookError):
+                lines = [f"{kind.__name__}: {said}"]
+            plain(shell, kind, said, lines)
         else:
             plain(shell, kind, error, lines)
 

@@ -44,6 +44,18 @@ def errors(cell) -> list:
     return [output for output in cell.outputs if output.output_type == "error"]
 
 
+@pytest.fixture
+def page(monkeypatch):
+    """Kernels are those of a Jupyter server."""
+    monkeypatch.setenv("JPY_SESSION_NAME", "outputs/r/x.ipynb")
+
+
+@pytest.fixture(autouse=True)
+def _log(monkeypatch):
+    """Kernels are nobody's session."""
+    monkeypatch.delenv("JPY_SESSION_NAME", raising=False)
+
+
 def test_an_error_of_ours_is_a_card_and_a_short_error_and_stops_the_notebook():
     made, failed = run(INSTALL, STOP, "print('never')")
     assert failed is not None
@@ -53,9 +65,18 @@ def test_an_error_of_ours_is_a_card_and_a_short_error_and_stops_the_notebook():
     assert "cell:2" in card.data["text/html"]
     assert error.ename == "Stopped"
     assert error.evalue.startswith("pod a: no <b>\\x1b[31m")
-    assert error.traceback == ["Stopped: odd: pod a"]  # the card says the rest
+    assert error.traceback == [f"Stopped: {error.evalue}"]
     assert len(json.dumps(made.cells[1].outputs)) < 64 * 1024
     assert made.cells[2].execution_count is None
+
+
+@pytest.mark.usefixtures("page")
+def test_in_jupyterlab_the_card_alone_says_what_is_wrong():
+    made, failed = run(INSTALL, STOP)
+    assert failed is not None
+    (error,) = errors(made.cells[1])
+    assert error.evalue.startswith("pod a: no <b>\\x1b[31m")
+    assert error.traceback == ["Stopped: odd: pod a"]
 
 
 def test_a_foreign_error_keeps_its_traceback():
@@ -74,7 +95,8 @@ def test_a_foreign_error_keeps_its_traceback():
         ("from gpurunbook.journal import replay\nreplay([{}])", "KeyError", "Something went wrong"),
     ],
 )
-def test_an_interrupt_and_a_defect_of_ours_have_a_card_with_a_folded_traceback(cell, name, title):
+@pytest.mark.usefixtures("page")
+def test_in_jupyterlab_an_interrupt_and_a_defect_of_ours_have_a_card_with_a_folded_traceback(cell, name, title):
     made, failed = run(INSTALL, cell, "print('never')")
     assert failed is not None
     card, error = [o for o in made.cells[1].outputs if o.output_type in ("display_data", "error")]
@@ -82,6 +104,13 @@ def test_an_interrupt_and_a_defect_of_ours_have_a_card_with_a_folded_traceback(c
     assert "<details" in card.data["text/html"]
     assert (error.ename, error.traceback) == (name, [name])
     assert made.cells[2].execution_count is None
+
+
+def test_a_log_has_the_frames_of_a_defect():
+    made, failed = run(INSTALL, "from gpurunbook.journal import replay\nreplay([{}])")
+    assert failed is not None
+    (error,) = errors(made.cells[1])
+    assert "journal.py" in "".join(error.traceback)
 
 
 def test_what_is_shown_is_not_typeset():
