@@ -252,13 +252,15 @@ class Images:
         seen = references.desired(value.text)
         for code in seen.codes:
             yield Flaw(value.line, field, code, f"{value.text[:300]!r} {_SOURCE_WORD[code]}", _REMEDY[code])
-        if not seen.codes and not seen.pin and (pinned or self._is_cuda(seen)):
+        if not seen.codes and not seen.pin and (pinned or self._is_cuda(seen, field)):
             message = f"{value.text!r} is a CUDA or canary image without a digest"
             remedy = "Pin it by @sha256:; what proves the GPU must not change by itself."
             yield Flaw(value.line, field, "canary-not-pinned", message, remedy)
 
-    def _is_cuda(self, seen: references.Desired) -> bool:
-        if seen.reference is None:
+    def _is_cuda(self, seen: references.Desired, field: str) -> bool:
+        if seen.reference is None or self._kind in NVIDIA_KINDS:
+            return False  # older charts wait in a CUDA image, which proves nothing
+        if self._values and not OPERANDS.isdisjoint(field.split(".")):
             return False
         name, tag = seen.reference.name, seen.reference.tag
         return re.fullmatch(r"cuda(?:-.*)?", name) is not None or (name == "samples" and "cuda" in tag)

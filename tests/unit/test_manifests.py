@@ -199,6 +199,13 @@ CUDA = "nvcr.io/nvidia/cuda:12.9.1-base-ubuntu22.04"
         (pod(f"image: {CUDA}@{DIGEST}"), []),
         (pod("image: nvcr.io/nvidia/k8s/cuda-sample:v1"), ["canary-not-pinned"]),
         (pod("image: r.example/cudagraph:v1"), []),
+        ("operator: {initContainer: {repository: r.example, image: cuda, version: 12.5.1-base-ubi8}}", []),
+        (
+            "kind: ClusterPolicy\nspec: {vfioManager: {repository: r.example, image: cuda, version: 12.5.1}, driver: "
+            "{kernelModuleType: open, upgradePolicy: {autoUpgrade: false}}}",
+            [],
+        ),
+        ("probe: {repository: r.example, image: cuda, tag: 12.5.1-base-ubi8}", ["canary-not-pinned"]),
         (pod("image: nvcr.io/nvidia/samples:vectoradd-cuda11.2.1"), ["canary-not-pinned"]),
         (pod("image: r.example/probe:v1", "CronJob", "hami-device-plugin-canary"), ["canary-not-pinned"]),
         (pod(f"image: r.example/probe@{DIGEST}", "CronJob", "hami-device-plugin-canary"), []),
