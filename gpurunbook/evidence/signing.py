@@ -6,8 +6,10 @@ Who may sign is an allowed_signers file (ssh-keygen(1), ALLOWED SIGNERS).
 
 from __future__ import annotations
 
+import contextlib
 import re
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from gpurunbook.errors import EvidenceError, InputError
@@ -63,7 +65,7 @@ def verify(data: bytes, signature: bytes, signers: Path, namespace: str, princip
         file = Path(folder, "sig")
         file.write_bytes(signature)
         complaint = ""
-        for name in [principal] if principal else _principals(file, signers):
+        for name in [principal] if principal else _names(file, signers):
             done = tools.run(
                 ["ssh-keygen", "-Y", "verify", "-f", str(signers), "-I", name, "-n", namespace, "-s", str(file)],
                 input=data,
@@ -75,6 +77,28 @@ def verify(data: bytes, signature: bytes, signers: Path, namespace: str, princip
     raise EvidenceError(f"the signature does not hold: {harmless(complaint)}", code="signature-wrong")
 
 
+def _names(file: Path, signers: Path) -> Iterator[str]:
+    """Names that the lines with the key give, each once.
+
+    ssh-keygen finds the principals of the first line with the key only, whatever its purpose, and gives them as they
+    stand there; of a certificate it gives the certificate's own. So one line after the other is asked.
+    """
+    told = _principals(file, signers)
+    given = {name: None for name in told if is_name(name)}
+    yield from given
+    line = file.with_name("line")
+    for text in signers.read_bytes().splitlines(keepends=True):
+        line.write_bytes(text)
+        with contextlib.suppress(EvidenceError):
+            more = {name: None for name in _principals(file, line) if is_name(name) and name not in given}
+            given |= more
+            yield from more
+    if not given:
+        raise EvidenceError(
+            f"{harmless(', '.join(told))} of {signers} allows the key, and is nobody's name", code="signature-unnamed"
+        )
+
+
 def _principals(file: Path, signers: Path) -> list[str]:
     done = tools.run(["ssh-keygen", "-Y", "find-principals", "-s", str(file), "-f", str(signers)], timeout=_CHECK)
     names = [line for line in done.stdout.decode(errors="replace").splitlines() if line]
@@ -83,12 +107,7 @@ def _principals(file: Path, signers: Path) -> list[str]:
         raise EvidenceError(
             f"the key that signed is not allowed by {signers}: {harmless(why)}", code="signature-untrusted"
         )
-    # ssh-keygen gives the principals of the first line that fits as they stand there, and of a certificate its own.
-    if not (named := [name for name in names if is_name(name)]):
-        raise EvidenceError(
-            f"{harmless(', '.join(names))} of {signers} allows the key, and is nobody's name", code="signature-unnamed"
-        )
-    return named
+    return names
 
 
 def is_name(principal: str) -> bool:
