@@ -95,7 +95,9 @@ def chunks(path: Path) -> Iterator[tuple[bytes, bytes]]:
                 before = piece[-_OVERLAP:]
     except OSError as wrong:
         raise InputError(f"cannot be read: {wrong.strerror}", subject=path.name) from None
-    except UnicodeEncodeError:
+    except InputError:
+        raise
+    except ValueError:  # a NUL or a lone surrogate
         raise InputError("no file can have this name", subject=path.name) from None
 
 

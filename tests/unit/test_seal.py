@@ -220,6 +220,15 @@ def test_a_link_in_the_run_folder_is_refused(tmp_path: Path) -> None:
     assert refusal(run) == "odd-file"
 
 
+@pytest.mark.parametrize("home", ["a\0b", "\ud800", "x" * 5000])
+def test_a_home_that_no_folder_can_be_is_a_source_that_is_not_there(tmp_path: Path, home: str) -> None:
+    run = made.passed(tmp_path)
+    record = json.loads((run.folder / "run.json").read_bytes())
+    (run.folder / "run.json").write_text(json.dumps(record | {"home": home}))
+    manifest = seal(run.folder)
+    assert (manifest["verdict"], kinds(manifest)) == ("unknown", [("source", "")])
+
+
 # -- runs that died ------------------------------------------------------------------------------------------------
 
 
