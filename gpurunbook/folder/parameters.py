@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import difflib
 import typing
+import unicodedata
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -123,12 +124,27 @@ def moment(chosen: msgspec.Struct) -> datetime | None:
         raise ParameterError(
             f"is {given!r:.80}, wanted RFC 3339 with a T and a zone, 2026-01-31T12:00:00Z", subject="parameter 'now'"
         )
-    return datetime.fromtimestamp(0, UTC) + timedelta(microseconds=at // 1000)
+    try:
+        return datetime.fromtimestamp(0, UTC) + timedelta(microseconds=at // 1000)
+    except OverflowError:
+        raise ParameterError(f"is {given!r:.80}, which is no year from 1 to 9999", subject="parameter 'now'") from None
+
+
+_ODD = frozenset({"Cc", "Cs", "Zl", "Zp"})  # controls, lone surrogates, ends of lines
+_TURNING = frozenset({"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"})
+_EXACT = 1 << 53
 
 
 def _reject_odd(value: Any) -> None:
-    if isinstance(value, str) and any(ord(c) < 32 or ord(c) == 127 for c in value):
+    """Raises ValueError for what no file, terminal or reader of JSON would give back as it was meant."""
+    if isinstance(value, str) and not value.isascii():
+        for char in value:
+            if unicodedata.category(char) in _ODD or unicodedata.bidirectional(char) in _TURNING:
+                raise ValueError(f"it holds the control character U+{ord(char):04X}")
+    elif isinstance(value, str) and any(ord(c) < 32 or ord(c) == 127 for c in value):
         raise ValueError("it holds a control character")
+    if isinstance(value, int) and abs(value) >= _EXACT:
+        raise ValueError("whole numbers are exact up to 15 digits only")
     if isinstance(value, list | tuple):
         for item in value:
             _reject_odd(item)

@@ -12,6 +12,7 @@ import yaml
 from papermill.iorw import NoDatesSafeLoader
 
 from gpurunbook.errors import InputError, ParameterError
+from gpurunbook.folder import parameters
 from gpurunbook.folder.steps import declared
 from gpurunbook.runbook import given
 
@@ -187,3 +188,32 @@ def test_a_file_is_judged_by_the_declaration_before_anything_is_made(tmp_path, t
     (tmp_path / "f.yaml").write_text(text)
     with pytest.raises(ParameterError, match=says):
         given.gather(BOOK, [tmp_path / "f.yaml"])
+
+
+@pytest.mark.parametrize(
+    "char", ["\0", "\n", "\x1b", "\x7f", "\x85", "\x9b", "\u2028", "\u202e", "\u2067", "\ud800", "\udcff"]
+)
+@pytest.mark.parametrize("beside", ["", "a", "é"])
+def test_a_text_that_a_terminal_or_a_file_would_not_give_back_is_refused(char: str, beside: str) -> None:
+    for values in ({"reason": f"{beside}{char}"}, {"namespaces": ["a", f"{beside}{char}"]}):
+        with pytest.raises(ParameterError, match="control character"):
+            parameters.load(BOOK, values)
+
+
+@pytest.mark.parametrize("text", ["Wartung für GPU-Knoten", "정기 점검", "نگه‌داری", "👩‍🔧", "a" * 10_000])
+def test_any_other_text_is_taken(text: str) -> None:
+    assert parameters.load(BOOK, {"reason": text}).reason == text
+
+
+def test_a_number_that_other_readers_would_round_is_refused() -> None:
+    cordon = declared("node_cordon")
+    assert parameters.load(cordon, {"wait_seconds": (1 << 53) - 1})
+    for number in (1 << 53, -(1 << 53), 10**30):
+        with pytest.raises(ParameterError, match="exact"):
+            parameters.load(cordon, {"wait_seconds": number})
+
+
+@pytest.mark.parametrize("now", ["9999-12-31T23:59:59-23:59", "0001-01-01T00:00:00+00:01", "0000-06-01T00:00:00Z"])
+def test_a_time_outside_of_all_years_is_refused(now: str) -> None:
+    with pytest.raises(ParameterError, match="no year from 1 to 9999"):
+        parameters.load(declared("promotion"), {"now": now})
