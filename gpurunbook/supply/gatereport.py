@@ -197,5 +197,5 @@ def _moment(nanoseconds: int) -> str:
     try:
         moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=nanoseconds // 1000)
     except OverflowError:  # 9999-12-31T23:59:59-23:59 is in the year 10000
-        moment = (datetime.max if nanoseconds > 0 else datetime.min).replace(tzinfo=UTC)
+        moment = datetime.max.replace(tzinfo=UTC) if nanoseconds > 0 else datetime.min.replace(tzinfo=UTC)
     return moment.isoformat().replace("+00:00", "Z")

@@ -190,9 +190,7 @@ def test_a_file_is_judged_by_the_declaration_before_anything_is_made(tmp_path, t
         given.gather(BOOK, [tmp_path / "f.yaml"])
 
 
-@pytest.mark.parametrize(
-    "char", ["\0", "\n", "\x1b", "\x7f", "\x85", "\x9b", "\u2028", "\u202e", "\u2067", "\ud800", "\udcff"]
-)
+@pytest.mark.parametrize("char", ["\0", "\n", "\x1b", "\x7f", "\x85", "\x9b", "\u2028", "\u202e", "\u2067", "\ud800"])
 @pytest.mark.parametrize("beside", ["", "a", "é"])
 def test_a_text_that_a_terminal_or_a_file_would_not_give_back_is_refused(char: str, beside: str) -> None:
     for values in ({"reason": f"{beside}{char}"}, {"namespaces": ["a", f"{beside}{char}"]}):
