@@ -10,13 +10,14 @@ from __future__ import annotations
 import itertools
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
 import world
 from points import Request, requests
-from stage import NODE, Place, closing, eventually, kill
+from stage import NODE, Place, closing, ended, eventually, kill, resume, stopped
 
 from gpurunbook.errors import EvidenceError
 from gpurunbook.evidence.seal import seal
@@ -29,8 +30,12 @@ from gpurunbook.sources.connection import Connection, load
 GOOD = ("pass", "planned")
 RUN = "disturbed"
 
+LOST = "lost-cordon"
+"""A cordon that others take away right after it was made; disturbed is what comes then."""
+
 GOALS: dict[str, dict[str, Any]] = {
     "cordon": {"action": "cordon"},
+    LOST: {"action": "cordon"},
     "release": {"action": "release"},
     "dry-run": {"action": "cordon"},
 }
@@ -38,7 +43,11 @@ GOALS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Case:
-    """A run that nobody disturbs, and the place that it begins at. A newcomer has another plan for the same end."""
+    """A run that nobody disturbs, and the place that it begins at. A newcomer has another plan for the same end.
+
+    loss: the record before which the run stands still while others take its cordon away; points: the requests that
+    are disturbed.
+    """
 
     goal: str
     base: Place
@@ -48,14 +57,31 @@ class Case:
     end: dict[str, Any]
     end_of_newcomer: dict[str, Any]
     turns: list[tuple[bool, bool]]
+    loss: int | None = None
+    points: list[Request] = field(default_factory=list)
 
     @property
     def mutations(self) -> list[tuple[Request, int, int]]:
-        """Each mutation with the numbers of its two records in the journal."""
+        """Each mutation that is disturbed, with the numbers of its two records in the journal."""
         sent = [request for request in self.requests if request.persisted]
         numbers = {event: [r["seq"] for r in self.records if r["event"] == event] for event in ("intent", "result")}
         assert len(sent) == len(numbers["intent"]) == len(numbers["result"])
-        return list(zip(sent, numbers["intent"], numbers["result"], strict=True))
+        every = zip(sent, numbers["intent"], numbers["result"], strict=True)
+        return [mutation for mutation in every if mutation[0] in self.points]
+
+    def begin(self, place: Place, **how: Any) -> BaseProcess:
+        """A process with the run, once others have done what they do in it; how: as `cells.execute` takes it."""
+        process = place.begin(RUN, self.values, stop=self.loss, **how)
+        if self.loss is not None:
+            eventually(lambda: process.exitcode is not None or stopped(process), "others take the cordon away")
+            assert process.exitcode is None, place.said(RUN)
+            place.admin.merge(f"/api/v1/nodes/{NODE}", {"spec": {"unschedulable": False}})
+            resume(process)
+        return process
+
+    def run(self, place: Place, **how: Any) -> int:
+        """The exit code of such a process."""
+        return ended(self.begin(place, **how))
 
 
 @dataclass
@@ -78,17 +104,23 @@ class Bench:
             base, values = self._base(goal)
             base.stop()
             place = self.fresh(base)
-            assert place.run(RUN, values) == 0, place.said(RUN)
-            log = [entry for entry in place.server.log() if entry["user"] == world.OPERATOR]
-            self._cases[goal] = Case(
-                goal,
-                base,
-                values,
-                requests(log),
-                read(place.out / RUN / "journal.jsonl"),
-                world.comes_to(place),
-                world.comes_to(place, "plan"),
-                world.turns(place),
+            loss = None
+            if goal == LOST:
+                loss = next(r["seq"] for r in self.case("cordon").records if r["data"].get("step") == "settled")
+            unknown = Case(goal, base, values, [], [], {}, {}, [], loss)
+            assert unknown.run(place) == 0, place.said(RUN)
+            log = place.server.log()
+            sent = requests(entry for entry in log if entry["user"] == world.OPERATOR)
+            users = [entry["user"] for entry in log]
+            before = users[: users.index(world.ADMIN)].count(world.OPERATOR) if loss else 0
+            self._cases[goal] = replace(
+                unknown,
+                requests=sent,
+                records=read(place.out / RUN / "journal.jsonl"),
+                end=world.comes_to(place),
+                end_of_newcomer=world.comes_to(place, "plan"),
+                turns=world.turns(place),
+                points=sent[before:],
             )
             place.stop()
         return self._cases[goal]
@@ -167,7 +199,7 @@ def going_on(place: Place, goal: str) -> dict[str, Any]:
     for left in found:
         if left.kind == "lease":
             values["take_over"] = left.run
-        elif goal == "cordon":
+        elif goal != "release":
             values["action"] = "adopt"
     return values
 
@@ -208,7 +240,7 @@ def killed_at_request(bench: Bench, case: Case, request: Request, *, carried_out
 
 def _kill_while_it_waits(place: Place, case: Case, request: Request, action: dict[str, Any]) -> None:
     place.server.control("POST", "faults", request.fault(action))
-    process = place.begin(RUN, case.values)
+    process = case.begin(place)
     eventually(lambda: met(place) or process.exitcode is not None, f"{request.label} comes")
     kill(process)
     eventually(lambda: any("fault" in entry for entry in place.server.log()), f"{request.label} is over")

@@ -199,10 +199,15 @@ def stopped(process: BaseProcess) -> bool:
     return Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
 
-def let_go(process: BaseProcess) -> int:
-    """The exit code of a process that had stopped itself and goes on."""
+def resume(process: BaseProcess) -> None:
+    """Lets a process go on that had stopped itself."""
     assert process.pid is not None
     os.kill(process.pid, signal.SIGCONT)
+
+
+def let_go(process: BaseProcess) -> int:
+    """The exit code of a process that had stopped itself and goes on."""
+    resume(process)
     return ended(process)
 
 

@@ -2,7 +2,7 @@
 
 Covered: another's cordon and a GPU pod that come while a run's own patch is under way or right before, a second tab
 with the same plan or the same run, a node that leaves and joins again under a new uid, a wall clock that jumps.
-Not covered: a cordon that is taken away after it was made (tests/cluster).
+Not covered: a cordon that is taken away after it was made (test_kills.py, test_faults.py).
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from gpurunbook.nodes.cordon import ANNOTATION, TAINT
 
 LEASE = f"gpurunbook-node-{NODE}"
 OPERATOR = "oncall@example.com"
+ADMIN = "gpurunbook-admin"
 OF_A_RUN = ("run", "head", "time")
 """Words of the annotation that differ from one run to the next."""
 
