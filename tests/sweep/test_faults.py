@@ -1,7 +1,8 @@
 """A request of a run meets a fault: a conflict, a throttle, an error, a reset before it was read, a lost answer.
 
 Covered: cordon, release and a cordon that was lost, at every mutation; the whole matrix has every request, those of a
-dry run too. What the run must come to is in bench.py. Not covered: faults that last (tests/cluster), kills (test_kills.py).
+dry run too. What the run must come to is in bench.py. Not covered: faults that last (tests/cluster), kills
+(test_kills.py).
 """
 
 from __future__ import annotations
