@@ -145,12 +145,12 @@ class Review:
         try:
             for one in packed(node, trail, binary=kind == "ConfigMap" and trail == BINARY, limit=self._left):
                 if not _is_values(one, trail, kind):
-                    self._texts(place, subject, one)
+                    self._texts(place, subject, one, sure=one.sure and kind not in secrets.REFERRING)
         except InputError as wrong:
             self._notes.refuse(place, wrong)
 
-    def _texts(self, place: Place, subject: str, one: Packed) -> None:
-        """The documents of a text, judged as if they stood in the open."""
+    def _texts(self, place: Place, subject: str, one: Packed, *, sure: bool) -> None:
+        """The documents of a text, judged as if they stood in the open. sure: when it cannot be read, that is told."""
         path = posixpath.join(files_of(place, subject), one.name)
         inner = place.inside(one.value, one.field, path, written=one.written)
         try:
@@ -158,7 +158,7 @@ class Review:
                 for found, kind in _objects(doc):
                     self._judge(inner, found, kind, outer=subject)
         except InputError as wrong:
-            if one.sure:
+            if sure:
                 self._notes.refuse(inner, _template(one.data, wrong))
 
     def _values(self, place: Place, subject: str, value: Text | Map, field: str) -> Layer | None:

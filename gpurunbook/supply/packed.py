@@ -37,6 +37,8 @@ _FILES = (*VALUES, "fleet.yaml", "Chart.yaml", "kustomization.yaml")
 
 # The openings of "apiVersion", "kind", "---", "{" and of gzip, in base64.
 _ENCODED = ("YXBpVmVyc2lvb", "a2luZDo", "LS0tC", "eyJ", "eyAi", "ewog", "H4sI", "ZGF0YTo", "bWV0YWRhdGE")
+_CLOUD_INIT = "#cloud-config"
+_FIRST = {one[0] for one in (*_ENCODED, _CLOUD_INIT)}
 _BASE64 = re.compile(r"[A-Za-z0-9+/]+={0,2}")
 
 _BEGINS = re.compile(
@@ -80,7 +82,7 @@ def concern(text: str) -> bool:
         ("kind" in text and "apiVersion" in text)
         or ("image" in text and "ontainers" in text)
         or ("op" in text and "path" in text and "/image" in text)
-        or text.startswith(_ENCODED)
+        or (text[0] in _FIRST and text.startswith((*_ENCODED, _CLOUD_INIT)))
     )
 
 
@@ -138,8 +140,9 @@ def opened(root: Node, limit: int, depth: int = 0) -> Iterator[Map | List]:
 def _guessed(value: Text, field: str, name: str, limit: int) -> Packed | None:
     if len(value.text) < SHORTEST or not concern(value.text):
         return None
-    if looks(value.text):
-        return Packed(field, value, name, value.text.encode(errors="replace"), True, True)
+    sure = looks(value.text)
+    if sure or value.text.startswith(_CLOUD_INIT):
+        return Packed(field, value, name, value.text.encode(errors="replace"), True, sure)
     if not value.text.startswith(_ENCODED) or (data := _decoded(value.text)) is None:
         return None
     return _unpacked(value, field, name, data, limit)

@@ -35,7 +35,7 @@ _ELSEWHERE = re.compile(r"/[A-Za-z0-9._/-]+|\$\{[^}]*\}|\$\([^)]*\)|\$[A-Za-z_][
 _SWITCH = frozenset({"true", "false", "yes", "no", "on", "off", "0", "1"})
 _LICENCE = re.compile(r".*\.tok|client_configuration_token.*")
 
-_REFERRING = frozenset({"ExternalSecret", "ClusterExternalSecret", "SecretStore", "ClusterSecretStore", "SealedSecret"})
+REFERRING = frozenset({"ExternalSecret", "ClusterExternalSecret", "SecretStore", "ClusterSecretStore", "SealedSecret"})
 """Kinds whose `secretKey` and `token` name something elsewhere, or are encrypted by another means."""
 
 SECRET_CODES = frozenset({"secret-value", "private-key", "known-token", "registry-password", "licence-token"})
@@ -73,7 +73,7 @@ class Secrets:
         self._kind = kind
         self._file = file_name
         self._schema = kind == "CustomResourceDefinition"  # it speaks of secrets by name, and holds none
-        self._names = kind not in _REFERRING and not self._schema
+        self._names = kind not in REFERRING and not self._schema
         self._sops = at(doc, "sops")
         self._secret = kind == "Secret" or kind.startswith("ENC[")  # a kind that is encrypted may be one
         self.encrypted = isinstance(self._sops, Map)

@@ -212,6 +212,22 @@ def test_a_binary_file_is_something_else() -> None:
     assert said(config("file", data, part="binaryData")) == []
 
 
+def test_the_password_of_a_machine_in_cloud_init_is_a_secret() -> None:
+    def machine(data: str) -> str:
+        return json.dumps({"kind": "VirtualMachine", "spec": {"cloudInitNoCloud": {"userData": data}}})
+
+    assert said(machine("#cloud-config\npassword: hunter2\n")) == ["secret-value"]
+    assert said(machine("#cloud-config\nusers: [{name: a, ssh_authorized_keys: [ssh-ed25519 AAAA]}]\n")) == []
+    assert said(machine("#cloud-config\n{{ template }}: [\n")) == [], "a template of cloud-init is no manifest"
+
+
+def test_a_template_of_a_secret_is_filled_in_elsewhere() -> None:
+    text = "apiVersion: v1\nkind: Config\ntoken: {{ .token }}\n"
+    template = {"template": {"data": {"config": text}}}
+    assert said(json.dumps({"kind": "ExternalSecret", "spec": {"target": template}})) == []
+    assert said(json.dumps({"kind": "Thing", "spec": {"target": template}})) == ["unknown-field"]
+
+
 def test_examples_of_a_catalogue_are_not_applied() -> None:
     examples = json.dumps([{"apiVersion": "nvidia.com/v1", "kind": "ClusterPolicy", "spec": {"driver": {}}}])
     text = {"kind": "ClusterServiceVersion", "metadata": {"annotations": {"alm-examples": examples}}}
