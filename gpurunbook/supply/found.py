@@ -30,11 +30,11 @@ class Found:
 
 @dataclass(frozen=True)
 class Place:
-    """A document: a file's own, or one that is packed into a text of another.
+    """A document: a file's own, one that is packed into a text of another, or an object in another.
 
     path: names it among all; within: the fields and lines on the way to the text, "" for a file's own; base: the
     file's line at which the text begins; lined: a line of the text is a line of the file; about: the object in the
-    text; depth: texts in texts.
+    text; depth: documents in documents; sops: it stands in one that has SOPS metadata.
     """
 
     file: str
@@ -44,6 +44,7 @@ class Place:
     lined: bool = True
     about: str = ""
     depth: int = 0
+    sops: bool = False
 
     @property
     def name(self) -> str:
@@ -60,6 +61,11 @@ class Place:
         lined = self.lined and written and value.block
         within = self.told(value.line, field)
         return Place(self.file, path, within, self.line(value.line), lined, depth=self.depth + 1)
+
+    def below(self, field: str, path: str, *, sops: bool) -> Place:
+        """Writes nothing. The place of an object that stands in the open, in another one."""
+        within = f"{self.within}: {field}" if self.within else field
+        return replace(self, path=path, within=within, depth=self.depth + 1, sops=self.sops or sops)
 
     def of(self, about: str) -> Place:
         """Writes nothing. The place of one object of it."""

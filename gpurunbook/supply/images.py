@@ -39,7 +39,7 @@ OPERANDS = frozenset(
 )
 """Operands of the GPU Operator: in its values and in ClusterPolicy, `version` under one of these is an image's tag."""
 
-_WORKLOADS = frozenset(
+WORKLOADS = frozenset(
     {"Pod", "Deployment", "DaemonSet", "StatefulSet", "ReplicaSet", "ReplicationController", "Job", "CronJob"}
 )
 _ENVIRONMENT = re.compile(r"(?:[A-Z0-9_-]*[_-])?(?:IMAGE|IMG)|RELATED_IMAGE_[A-Za-z0-9_]+")
@@ -152,7 +152,7 @@ class Images:
         image = node.items.get("image")
         field = dotted(trail, "image")
         if image is None or (isinstance(image, Text) and not image.text):
-            if self._kind in _WORKLOADS:  # elsewhere it may be a patch, or a template that is completed later
+            if self._kind in WORKLOADS:  # elsewhere it may be a patch, or a template that is completed later
                 yield from self._judge(Text("", False, node.line), field)
             return
         yield from self._judge(image, field, pinned=self._canary)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gpurunbook.errors import InputError
 from gpurunbook.findings import Status
@@ -27,7 +27,7 @@ from gpurunbook.supply.releases import CARRYING, CONCERNED, Layer, Releases, fil
 from gpurunbook.supply.secrets import Secrets
 from gpurunbook.supply.settings import judge_policy
 from gpurunbook.supply.strictyaml import List, Map, Text
-from gpurunbook.supply.tree import Trail, at, walk, word
+from gpurunbook.supply.tree import Trail, at, dotted, walk, word
 
 LIMIT = 64 << 20
 """Bytes of one file, and of all that is unpacked in a review."""
@@ -76,8 +76,7 @@ class Review:
                         raise strictyaml.fault("type", doc.line, "a document that is text, wanted a mapping or a list")
                     continue
                 self._documents += 1
-                for one, kind in _objects(doc):
-                    self._judge(place, one, kind)
+                self._document(place, doc)
         except InputError as wrong:
             self._notes.refuse(place, _template(data, wrong))
             return
@@ -92,30 +91,43 @@ class Review:
         found = sorted(self._notes.found, key=lambda one: (one.file, one.line, one.finding.code, one.finding.message))
         return Reviewed(tuple(found), self._files, self._documents)
 
-    def _judge(self, place: Place, doc: Map | List, kind: str, outer: str = "") -> None:
-        """outer: the object that holds the document in a text."""
+    def _document(self, place: Place, doc: Map | List, outer: str = "", *, patch: bool = False) -> None:
+        if word(doc, "kind").endswith("List") and isinstance(doc, Map) and isinstance(at(doc, "sops"), Map):
+            self._notes.note(place, outer or place.file, Secrets(doc, "", place).whole())
+            place = replace(place, sops=True)
+        for one, kind in _objects(doc):
+            self._judge(place, one, kind, outer, patch=patch)
+
+    def _judge(self, place: Place, doc: Map | List, kind: str, outer: str = "", *, patch: bool = False) -> None:
+        """outer: the object that holds the document; patch: only what it changes stands in it."""
         if isinstance(doc, List):  # a list of patches, say
-            self._walk(place, outer or place.file, Map({"items": doc}, doc.line), "", "", values=False)
+            whole = Map({"items": doc}, doc.line)
+            self._notes.note(place, outer or place.file, Secrets(whole, "", place).whole())
+            self._walk(place, outer or place.file, whole, "", "", values=False)
             return
         own = word(doc, "metadata", "name") or word(doc, "metadata", "generateName")
         subject = "/".join(part for part in (word(doc, "metadata", "namespace"), kind, own) if part) if kind else ""
         place = place.of(subject)
         subject = outer or subject or place.file
         values = kind in CARRYING and (bool(kind) or not outer or place.name.endswith(VALUES))
-        self._notes.note(place, subject, Secrets(doc, kind, place.name).whole())
+        self._notes.note(place, subject, Secrets(doc, kind, place).whole())
         self._notes.note(place, subject, judge_charts(doc, place.name))
         self._notes.note(place, subject, judge_policy(doc))
-        self._walk(place, subject, doc, kind, own, values=values)
+        self._walk(place, subject, doc, kind, own, values=values, patch=patch)
         if kind in CONCERNED and (kind or values):
             self._releases.take(place, subject, doc, kind)
 
-    def _walk(self, place: Place, subject: str, doc: Map, kind: str, own: str, *, values: bool) -> None:
+    def _walk(
+        self, place: Place, subject: str, doc: Map, kind: str, own: str, *, values: bool, patch: bool = False
+    ) -> None:
         note = self._notes.note
-        found, hidden = Images(doc, kind, own, values=values), Secrets(doc, kind, place.name)
+        found = Images(doc, "" if patch and kind in images.WORKLOADS else kind, own, values=values)
+        hidden = Secrets(doc, kind, place)
         schema = kind == _CRD or place.name == "Chart.yaml"  # they speak of images, and hold none
         always = _SECRET if hidden.encrypted else 0
         named = _NAMED
-        for node, trail in walk(doc, without=("sops", "status") if kind else ("sops",)):
+        inner: set[int] = set()
+        for node, trail in walk(doc, ("sops", "status") if kind else ("sops",), inner):
             marks = always
             if isinstance(node, List):
                 for item in node.items:
@@ -134,12 +146,22 @@ class Review:
                             marks |= _SECRET
                         if len(text) >= SHORTEST and concern(text):
                             marks |= _PACKED
+                if marks & _OBJECT and trail is not None and not schema and _is_object(node) and place.depth < DEPTH:
+                    inner.add(id(node))
+                    self._below(place, subject, node, trail, sops=hidden.encrypted)
+                    continue
                 if not schema and (marks & _IMAGE or found.operand(trail)):
                     note(place, subject, found.judge(node, trail))
                 if marks & _SECRET or (marks & _PAIR and secrets.concern(word(node, "name"))):
                     note(place, subject, hidden.judge(node, trail))
             if marks & _PACKED and not schema:
                 self._unpack(place, subject, node, trail, kind)
+
+    def _below(self, place: Place, subject: str, node: Map, trail: Trail, *, sops: bool) -> None:
+        """An object that stands in another one, judged as if it stood alone."""
+        field = dotted(trail)
+        there = place.below(field, posixpath.join(files_of(place, subject), field), sops=sops)
+        self._judge(there, node, word(node, "kind"), subject, patch=_is_patch(field))
 
     def _unpack(self, place: Place, subject: str, node: Map | List, trail: Trail, kind: str) -> None:
         try:
@@ -155,8 +177,7 @@ class Review:
         inner = place.inside(one.value, one.field, path, written=one.written)
         try:
             for doc in self._documents_of(inner, one.data):
-                for found, kind in _objects(doc):
-                    self._judge(inner, found, kind, outer=subject)
+                self._document(inner, doc, subject, patch=_is_patch(one.field))
         except InputError as wrong:
             if sure:
                 self._notes.refuse(inner, _template(one.data, wrong))
@@ -196,12 +217,24 @@ class _Marks(dict[str, int]):
             self.clear()
         marks = (_IMAGE if images.concern(key) else 0) | (_SECRET if secrets.concern(key) else 0)
         marks |= _PACKED if key in {"content", "contents"} else _PAIR if key == "value" else 0
+        marks |= _OBJECT if key == "apiVersion" else 0
         self[key] = marks
         return marks
 
 
-_IMAGE, _SECRET, _PACKED, _PAIR, _ITEM = 1, 2, 4, 8, 16
+_IMAGE, _SECRET, _PACKED, _PAIR, _ITEM, _OBJECT = 1, 2, 4, 8, 16, 32
 _NAMED = _Marks()
+
+
+def _is_object(node: Map) -> bool:
+    """Whether a mapping is an object, and no reference to one."""
+    held = ("metadata", "spec", "data", "stringData")
+    whole = any(isinstance(node.items.get(name), Map) for name in held)
+    return whole and bool(word(node, "apiVersion") and word(node, "kind"))
+
+
+def _is_patch(field: str) -> bool:
+    return "patch" in field.lower()
 
 
 def _is_values(one: Packed, trail: Trail, kind: str) -> bool:

@@ -9,6 +9,7 @@ from functools import lru_cache
 from gpurunbook import leaks
 from gpurunbook.supply import sops
 from gpurunbook.supply.flaws import Flaw
+from gpurunbook.supply.found import Place
 from gpurunbook.supply.sops import ENCRYPTED
 from gpurunbook.supply.strictyaml import List, Map, Node, Text
 from gpurunbook.supply.tree import Trail, at, dotted, steps, word
@@ -68,10 +69,10 @@ def judge_text(value: Text, field: str) -> Iterator[Flaw]:
 class Secrets:
     """Judges one document. sops: it has SOPS metadata."""
 
-    def __init__(self, doc: Map, kind: str, file_name: str) -> None:
+    def __init__(self, doc: Map, kind: str, place: Place) -> None:
         self._doc = doc
         self._kind = kind
-        self._file = file_name
+        self._place = place
         self._schema = kind == "CustomResourceDefinition"  # it speaks of secrets by name, and holds none
         self._names = kind not in REFERRING and not self._schema
         self._sops = at(doc, "sops")
@@ -82,7 +83,7 @@ class Secrets:
         """Writes nothing. What is against the document as a whole: a Secret with values, SOPS that is none."""
         if isinstance(self._sops, Map):
             yield from sops.judge(self._doc, self._sops, secret=self._secret)
-        elif _CLAIMS.fullmatch(self._file) and self._file != ".sops.yaml":
+        elif _CLAIMS.fullmatch(self._place.name) and self._place.name != ".sops.yaml" and not self._place.sops:
             message = "the file's name claims SOPS, and it has no SOPS metadata"
             yield Flaw(self._doc.line, "sops", "sops-not-encrypted", message, "Encrypt it with sops, or rename it.")
         elif self._secret:
@@ -104,6 +105,8 @@ class Secrets:
             values = at(self._doc, part)
             for key, value in values.items.items() if isinstance(values, Map) else ():
                 if isinstance(value, Text) and (value.null or not value.text.strip()):
+                    continue
+                if self._place.sops and isinstance(value, Text) and ENCRYPTED.fullmatch(value.text):
                     continue
                 message = f"a Secret with a value ({key}) that is not encrypted"
                 yield Flaw(value.line, f"{part}.{key}", "secret-value", message, _REMEDY)

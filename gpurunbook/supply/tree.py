@@ -26,10 +26,11 @@ _TYPED = re.compile(
 )
 
 
-def walk(root: Node, without: Collection[str] = ()) -> Iterator[tuple[Map | List, Trail]]:
+def walk(root: Node, without: Collection[str] = (), pruned: Collection[int] = ()) -> Iterator[tuple[Map | List, Trail]]:
     """Writes nothing. Every mapping and list, outer before inner; without recursion.
 
-    without: keys of the root that are not entered.
+    without: keys of the root that are not entered; pruned: ids of nodes below which nothing is looked for, to which the
+    caller may add the node at hand.
     """
     if isinstance(root, Text):
         return
@@ -37,6 +38,8 @@ def walk(root: Node, without: Collection[str] = ()) -> Iterator[tuple[Map | List
     while stack:
         node, trail = stack.pop()
         yield node, trail
+        if pruned and id(node) in pruned:
+            continue
         if isinstance(node, Map):
             for key, value in node.items.items():
                 if not isinstance(value, Text) and (trail is not None or key not in without):

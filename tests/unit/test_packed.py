@@ -1,8 +1,9 @@
-"""Manifests that are packed into texts, reviewed as if they stood in the open.
+"""Manifests in other documents, in texts and in the open, reviewed as if they stood alone.
 
-Covered: Fleet bundles plain and compressed, ConfigMaps of add-ons and their binary data, files for nodes, patches, what
-was last applied, values in ConfigMaps and in bundles, texts in texts, places of what is found, what cannot be read,
-bombs, and texts that are something else. Not covered: charts that are packed unrendered.
+Covered: objects in objects, lists and values; Fleet bundles plain and compressed, ConfigMaps of add-ons, binary data,
+files for nodes, patches, what was last applied, values in ConfigMaps and in bundles, texts in texts, places of
+what is found, what cannot be read, bombs, and texts that are something else. Not covered: charts that are packed
+unrendered.
 """
 
 from __future__ import annotations
@@ -329,3 +330,67 @@ def test_a_text_of_blanks_does_not_cost_its_square(text: str) -> None:
     words = "kind apiVersion image containers op path /image"
     for one in (text + words, words + text, text):
         assert said(config("file", json.dumps(one))) == []
+
+
+HOLDERS = {
+    "a list": lambda one: [one],
+    "Helm values": lambda one: {"replicas": 1, "extraObjects": [one]},
+    "ManifestWork": lambda one: {"kind": "ManifestWork", "spec": {"workload": {"manifests": [one]}}},
+    "Crossplane": lambda one: {"kind": "Object", "spec": {"forProvider": {"manifest": one}}},
+    "Kyverno": lambda one: {"kind": "Policy", "spec": {"rules": [{"generate": {"data": one}}]}},
+    "Template": lambda one: {"kind": "Template", "metadata": {"name": "t"}, "objects": [one]},
+    "twice": lambda one: {"kind": "A", "spec": {"b": {"apiVersion": "v1", "kind": "B", "spec": {"c": one}}}},
+}
+
+
+@pytest.mark.parametrize("holder", HOLDERS.values(), ids=HOLDERS)
+def test_an_object_in_another_one_is_judged_as_if_it_stood_alone(holder) -> None:  # type: ignore[no-untyped-def]
+    def both(kind: str, **parts: object) -> list[str]:
+        one = {"apiVersion": "v1", "kind": kind, "metadata": {"name": "x"}, **parts}
+        if kind == "ClusterPolicy":
+            one["apiVersion"] = "nvidia.com/v1"
+        return said(json.dumps(holder(one)))
+
+    assert both("Secret", stringData={"a": "b"}) == ["secret-value"]
+    assert both("Secret", type="Opaque") == []
+    assert both("Pod", spec={"containers": [{"image": "r.example/a:latest"}]}) == ["explicit-latest"]
+    assert both("Pod", spec={"containers": [{"name": "a"}]}) == ["empty-reference"]
+    assert both("ClusterPolicy", spec={"driver": {"enabled": False}}) == ["auto-upgrade-unset"]
+    driver = {"enabled": False, "upgradePolicy": {"autoUpgrade": False}}
+    assert both("ClusterPolicy", spec={"driver": driver, "toolkit": {"version": "latest"}}) == ["explicit-latest"]
+    chart = {"chart": "x", "version": "1.x"}
+    assert both("HelmRelease", spec={"chart": {"spec": chart}}) == ["chart-version-range"]
+    release = {"chart": {"spec": {"chart": "gpu-operator", "version": "v1.2.3"}}, "values": {"driver": driver}}
+    assert both("HelmRelease", spec=release) == []
+
+
+def test_a_reference_to_an_object_is_none() -> None:
+    owner = {"apiVersion": "helm.toolkit.fluxcd.io/v2", "kind": "HelmChart", "name": "x"}
+    assert said(json.dumps({"kind": "Thing", "metadata": {"ownerReferences": [owner]}, "spec": {"ref": owner}})) == []
+
+
+def test_a_patch_need_not_name_the_image() -> None:
+    patch = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "x"}}
+    patch["spec"] = {"template": {"spec": {"containers": [{"name": "a", "args": ["-v"]}]}}}
+    for text in (
+        {"kind": "Kustomization", "spec": {"patches": [{"patch": json.dumps(patch)}]}},
+        {"patchesStrategicMerge": [json.dumps(patch)]},
+        {"kind": "Cluster", "spec": {"patches": [patch]}},
+    ):
+        assert said(json.dumps(text)) == []
+        assert said(
+            json.dumps(text)
+            .replace("args", "image")
+            .replace('[\\"-v\\"]', '\\"a:latest\\"')
+            .replace('["-v"]', '"a:latest"')
+        ) == ["explicit-latest"]
+
+
+def test_an_object_in_another_one_is_found_at_its_line() -> None:
+    text = "kind: Work\nmetadata: {name: w}\nspec:\n  manifests:\n" + textwrap.indent(
+        "- " + textwrap.indent(BAD, "  ")[2:], "    "
+    )
+    (found,) = reviewed(text).found
+    assert text.splitlines()[found.line - 1].strip() == "image: r.example/a:latest"
+    assert found.finding.subject == "Work/w"
+    assert found.finding.message.startswith("spec.manifests[0], line 11, n/Pod/x: spec.containers[0].image: ")

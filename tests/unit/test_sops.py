@@ -98,3 +98,18 @@ def test_a_hostile_rule_ends() -> None:
     for rule in ("(x+x+)+y", "(x|x)*y", ".*.*.*.*.*y", "(?:x?){40}x{40}", "x*x*y"):
         said(f"{'x' * 250}: '{ENC}'\n{sops(f', encrypted_regex: {rule!r}')}")
     assert time.process_time() - began < 10
+
+
+@pytest.mark.parametrize("kind", ["List", "SecretList"])
+def test_a_list_is_encrypted_as_a_whole(kind: str) -> None:
+    good = f"kind: {kind}\nitems: [{{kind: Secret, data: {{a: '{ENC}'}}}}]\n{sops(', encrypted_regex: ^data$')}"
+    assert said(good) == []
+    assert sorted(said(good.replace("a: '", "b: eA==, a: '"))) == ["secret-value", PLAIN]
+    assert said(good.split("sops:")[0]) == ["secret-value"]
+
+
+def test_a_secret_in_an_encrypted_document_is_encrypted_too() -> None:
+    inner = f"{{apiVersion: v1, kind: Secret, metadata: {{name: s}}, data: {{a: '{ENC}'}}}}"
+    good = f"extraObjects: [{inner}]\n{sops(', encrypted_regex: ^data$')}"
+    assert said(good) == []
+    assert said(good.replace(", data: {", ", stringData: {b: x}, data: {")) == ["secret-value"]
