@@ -55,7 +55,8 @@ class Runbook:
     """One runbook. parameters: a msgspec.Struct class whose fields all have defaults and descriptions.
 
     changes: whether it can change the cluster; lease: the target that an apply keeps other runs from, with
-    `{parameter}` filled in; stands: what must not be lost in the middle.
+    `{parameter}` filled in; stands: what must not be lost in the middle; lasts: for how many hours a step counts that
+    has passed, None for as long as the run.
     """
 
     name: str
@@ -66,6 +67,7 @@ class Runbook:
     changes: bool = False
     lease: str = ""
     stands: Stands | None = None
+    lasts: float | None = None
 
     def step(self, step: str) -> Step | None:
         """Writes nothing. The step of that id."""

@@ -70,6 +70,7 @@ RUNBOOK = Runbook(
     name="promotion",
     title="Promote a GPU tuple to a release",
     parameters=Parameters,
+    lasts=4.0,  # an approval may take days, and everything is then judged anew
     steps=(
         Step("eligibility", "Billing eligibility and both creation gates are false"),
         Step("tuple", "Qualification record and tuple", needs=("eligibility",)),

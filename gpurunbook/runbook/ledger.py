@@ -89,7 +89,8 @@ class Ledger:
         self.journal.append("step", {"step": step}, expect=head)
 
     def demand(self, steps: Sequence[str], subject: str) -> None:
-        """Writes nothing. Raises OutOfOrder, with the cell to run first, unless all the steps have passed."""
+        """Writes nothing. Raises OutOfOrder, with the cell to run first, unless all the steps have passed, and still
+        count where the runbook says how long a step does."""
         absent = [step for step in steps if not self.state.passed(step)]
         if absent:
             have = "has" if len(absent) == 1 else "have"
@@ -98,6 +99,21 @@ class Ledger:
                 subject=subject,
                 remedy=f"Run the cell {absent[0]!r} first.",
             )
+        for step in self._standing_on(steps) if self.book.lasts is not None else ():
+            hours = (self.clock() - datetime.fromisoformat(self.state.times[step])).total_seconds() / 3600
+            if hours > (self.book.lasts or 0):
+                raise OutOfOrder(
+                    f"{step} passed {hours:.1f} h ago, and counts for {self.book.lasts:g} h: things change meanwhile",
+                    subject=subject,
+                    remedy=f"Run the cell {step!r} again, and those after it.",
+                )
+
+    def _standing_on(self, steps: Sequence[str]) -> list[str]:
+        """The steps, and what they need and these need, in declared order; those that were judged."""
+        wanted = set(steps)
+        for one in reversed(self.book.steps):
+            wanted |= set(one.needs) if one.id in wanted else set()
+        return [one.id for one in self.book.steps if one.id in wanted and one.id in self.state.times]
 
     def observe(
         self,

@@ -19,7 +19,7 @@ import msgspec
 
 from gpurunbook.errors import InputError
 from gpurunbook.supply import strictjson
-from gpurunbook.supply.references import desired
+from gpurunbook.supply.references import desired, is_digest
 
 NAME = "gpurunbook-released-images"
 """Of the ConfigMap, the policy and the binding."""
@@ -37,6 +37,9 @@ TUPLES = {"current": "gpurunbook.io/current-tuple", "rollback": "gpurunbook.io/r
 
 ACTIONS = {"warn": ("Warn", "Audit"), "deny": ("Deny", "Audit")}
 """Enforcement → validationActions. The API server refuses Deny together with Warn."""
+
+LIMIT = 1 << 20
+"""Bytes that the API server takes of a ConfigMap's data (MaxSecretSize, of ConfigMaps too)."""
 
 Images = Mapping[str, Sequence[str]]
 """Digest (`sha256:…`) → references that ran with it, as they were written."""
@@ -83,7 +86,11 @@ def images_of(audit: bytes) -> dict[str, list[str]]:
     images: dict[str, set[str]] = defaultdict(set)
     for record in found.records:
         if record.runtime_class == "manifest":
-            images[record.resolved.rpartition("@")[2]].add(record.desired)
+            wanted, digest = desired(record.desired), record.resolved.rpartition("@")[2]
+            if wanted.codes or wanted.reference is None or not is_digest(digest):
+                message = f"a record that no audit passes: {record.desired[:120]!r} runs as {record.resolved[:120]!r}"
+                raise InputError(message, code="unreadable")
+            images[digest].add(record.desired)
     if not images:
         raise InputError("the audit names no registry digest", code="no-digests")
     return {digest: sorted(images[digest]) for digest in sorted(images)}
@@ -122,6 +129,11 @@ def config_map(release: Release, namespace: str = NAMESPACE) -> dict[str, Any]:
         },
         "data": {key: "\n".join(sorted(set(lines[key]))) for key in sorted(lines)},
     }
+
+
+def size(release: Release) -> int:
+    """Writes nothing. Bytes of the parameters' data, as the API server counts them: values without keys."""
+    return sum(len(text.encode()) for text in config_map(release)["data"].values())
 
 
 def key_of(digest: str) -> str:

@@ -18,6 +18,7 @@ from gpurunbook.findings import Finding, Status
 from gpurunbook.plan import Bundle, Check, Consumed, Judgement, Recorded, Seen, Table
 from gpurunbook.supply import admission, strictjson, times
 from gpurunbook.supply.consumed import Wanted
+from gpurunbook.supply.qualification import AHEAD
 from gpurunbook.supply.tuple import FIELDS, diff
 
 RUNBOOK = "canary_upgrade"
@@ -28,7 +29,8 @@ RESULTS = ("allocation", "monitoring", "rollback")
 
 
 class Report(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the canary's run says of itself. tuple: field → value; results: each of RESULTS, true when it passed."""
+    """What the canary's run says of itself. tuple: field → value; results: each of RESULTS, and of whatever else it
+    tried, true when it passed."""
 
     format: str
     tuple: dict[str, str]
@@ -89,6 +91,10 @@ def judge_canary(wanted: Wanted, seen: Seen, nodes: Sequence[str]) -> Judgement:
         return Judgement(tuple(findings))
     proposed: Mapping[str, Any] = json.loads(seen["tuple"].value)
     findings += _compared(wanted, report, proposed, nodes)
+    completed, end = times.instant(report.completed_at), times.instant(bundle.end)
+    if completed is not None and (end is None or completed > end + AHEAD):
+        message = f"it says that it was completed at {report.completed_at}, and its run ended {bundle.end or 'never'}"
+        findings.append(wanted.found(Status.FAIL, "canary-after-its-end", message))
     if bundle.run not in proposed["record"]["evidence"]:
         message = f"the record names {proposed['record']['evidence']!r:.120} as its evidence, this is run {bundle.run}"
         findings.append(
@@ -108,7 +114,7 @@ def _compared(wanted: Wanted, report: Report, tuples: Mapping[str, Any], nodes: 
     for change in diff(report.tuple, tuples["proposed"]):
         message = f"the canary ran {change.field} {change.one!r:.80}, proposed is {change.other!r:.80}"
         yield wanted.found(Status.FAIL, "canary-other-tuple", message, "A tuple is proven as a whole: run its canary.")
-    lacking = [name for name in RESULTS if report.results.get(name) is not True]
+    lacking = sorted({*RESULTS, *report.results} - {name for name, passed in report.results.items() if passed})
     if lacking:
         message = f"not passed: {', '.join(lacking)}"
         yield wanted.found(Status.FAIL, "canary-incomplete", message, "All of them, in one canary.")

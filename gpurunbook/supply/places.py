@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from gpurunbook.findings import Finding, Status, worst
@@ -81,6 +81,18 @@ def compare(
     columns = ("field", *PLACES, "released", "proposed", "status")
     table = Table("The tuple, wherever it stands", columns, rows, status="status")
     return Judgement(tuple(findings), (table,), {"wanted": wanted.state})
+
+
+def neither(released: Tuple, proposed: Tuple, live: Sequence[Sighting], nodes: Collection[str]) -> Iterator[Finding]:
+    """Writes nothing. What other nodes than the upgraded ones run that is of neither tuple."""
+    for one in live if nodes else ():
+        known = {released.values[one.field], proposed.values[one.field]}
+        if one.node and one.node not in nodes and one.state != "unresolved" and one.value not in known:
+            message = (
+                f"{one.field} is {one.value!r} on {one.node}, which is of neither the released nor the proposed tuple"
+            )
+            remedy = "A node runs a whole tuple, the old one or the new one: bring it to one of them."
+            yield Finding(CHECK, one.where, Status.FAIL, "live-neither", message, remedy, SOURCE)
 
 
 def _cell(

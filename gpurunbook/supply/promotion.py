@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from gpurunbook.errors import InputError
@@ -27,6 +27,7 @@ APPROVED = "after/approved.json"
 
 PROPOSAL = "after/proposal.json"
 AUDIT = "after/audit.json"
+DIGESTS = "after/digests.json"
 
 _FILE = 1 << 20
 _T = TypeVar("_T")
@@ -84,6 +85,7 @@ def judge_qualified(seen: Seen, paths: Mapping[str, str], live: current.Current,
             "approved_by": proven.approved_by,
             "source_revision": proven.source_revision.lower(),
             "completed_at": proven.canary.completed_at,
+            "counts_until": _until(proven, asked),
             "evidence": proven.canary.evidence,
             "sha256": digest(raw),
         },
@@ -94,6 +96,12 @@ def judge_qualified(seen: Seen, paths: Mapping[str, str], live: current.Current,
         {"changes": [change.field for change in diff(before.values, after.values)], "record": proven.id},
         {"tuple.json": as_file(kept), "record.yaml": raw},
     )
+
+
+def _until(proven: qualification.Record, asked: qualification.Request) -> str:
+    """When the canary is older than was asked for; "" where its time cannot be read, which is refused elsewhere."""
+    completed = times.instant(proven.canary.completed_at)
+    return "" if completed is None else times.spelled(completed + asked.max_age)
 
 
 def _bytes(observed: Observed) -> bytes:
@@ -143,37 +151,56 @@ def _table(before: Tuple, after: Tuple, proven: qualification.Record, asked: qua
 # -- the second phase ------------------------------------------------------------------------------------------------
 
 
-def approved_run(bundle: str, digest: str, signers: str) -> Check:
+def approved_run(
+    bundle: str, digest: str, signers: str, namespaces: Sequence[str], gates: Sequence[str], canaries: Sequence[str]
+) -> Check:
     """Writes nothing. Whether an anchored or signed bundle is of the run that approved this promotion, on this cluster.
+
+    namespaces, gates (namespace, ConfigMap, profiles, Deployment) and canaries: what this run looks at, which must be
+    what was approved; of the canary's nodes there may be more. Refused is also what has come to its end: an approval
+    holds as long as all that it rests on for a time (exceptions, dispositions, the record).
 
     Keeps `approved-run.json`, `tuple.json` and `approved-audit.json` for the steps that stand on it.
     """
-    wanted = Wanted(RUNBOOK, "approved", RUNBOOK, Bundle(bundle, digest, signers, (APPROVED, PROPOSAL, AUDIT)))
+    wanted = Wanted(RUNBOOK, "approved", RUNBOOK, Bundle(bundle, digest, signers, (APPROVED, PROPOSAL, AUDIT, DIGESTS)))
+    looked = {"namespaces": sorted(set(namespaces)), "gates": list(gates), "canary_nodes": sorted(set(canaries))}
 
     def judge(seen: Seen) -> Judgement:
-        return judge_approved_run(wanted, seen)
+        return judge_approved_run(wanted, seen, looked)
 
-    return Check("The approved run", wanted.needs(), judge)
+    return Check("The approved run", {**wanted.needs(), "now": Now()}, judge)
 
 
-def judge_approved_run(wanted: Wanted, seen: Seen) -> Judgement:
-    """Writes nothing. seen: `bundle`, `cluster`."""
+def judge_approved_run(wanted: Wanted, seen: Seen, looked: Mapping[str, Sequence[str]]) -> Judgement:
+    """Writes nothing. seen: `bundle`, `cluster`, `now`; looked: what this run looks at, by its name in the proposal."""
     bundle, findings = wanted.believe(seen)
     if bundle is None or (findings and not bundle.files):
         return Judgement(tuple(findings))
     try:
         approved = strictjson.loads(bundle.files.get(APPROVED, b""))
         proposal = strictjson.loads(bundle.files.get(PROPOSAL, b""))
-        admission.images_of(bundle.files.get(AUDIT, b""))
-        if times.instant(approved["admit_not_before"]) is None:
-            raise ValueError("admit_not_before is no time")
+        ran, digests = admission.images_of(bundle.files.get(AUDIT, b"")), bundle.files.get(DIGESTS, b"")
+        stamps = {
+            name: times.instant(approved[name]) for name in ("approved_at", "admit_not_before", "admit_not_after")
+        }
+        for name, stamp in stamps.items():
+            if stamp is None:
+                raise ValueError(f"{name} is no time")
         if approved["proposal"] != digest_of(proposal):
             raise ValueError("the approval is of another proposal")
+        if digest(digests) != proposal["files"]["digests.json"] or strictjson.loads(digests)["current"] != ran:
+            raise ValueError("its audit is not the one that was proposed")
+        findings += _scope(wanted, proposal, looked)
+        relations, ends = proposal["relations"], [(times.instant(at), name) for name, at in approved["ends"].items()]
         tuples = {name: {f: str(proposal[name][f]) for f in FIELDS} for name in ("released", "proposed")}
     except (InputError, KeyError, TypeError, ValueError) as wrong:
         message = f"run {bundle.run} is not an approved promotion: {wrong}"
         findings.append(wanted.found(Status.UNKNOWN, "approved-malformed", message))
         return Judgement(tuple(findings))
+    if times.nanoseconds(seen["now"].value) >= (stamps["admit_not_after"] or 0):
+        over = ", ".join(name for at, name in ends if (at or 0) <= (stamps["admit_not_after"] or 0))
+        message = f"what it approved held until {approved['admit_not_after']}, the end of: {over or 'nothing named'}"
+        findings.append(wanted.found(Status.FAIL, "approved-expired", message, "Approve the promotion again."))
     if not findings:
         message = f"run {bundle.run}, {bundle.strength}, approved {approved['proposal']}; it ended {bundle.end}"
         findings.append(wanted.found(Status.PASS, "approved-run", message, ""))
@@ -183,8 +210,9 @@ def judge_approved_run(wanted: Wanted, seen: Seen) -> Judgement:
         "strength": bundle.strength,
         "steps": list(bundle.steps),
         "admit_not_before": approved["admit_not_before"],
-        "approved_at": approved.get("approved_at", ""),
+        "approved_at": approved["approved_at"],
         "proposal": approved["proposal"],
+        "relations": relations,
     }
     files = {
         "approved-run.json": as_file(told),
@@ -192,6 +220,17 @@ def judge_approved_run(wanted: Wanted, seen: Seen) -> Judgement:
         "approved-audit.json": bundle.files[AUDIT],
     }
     return Judgement(tuple(findings), facts={k: v for k, v in told.items() if k != "steps"}, files=files)
+
+
+def _scope(wanted: Wanted, proposal: Mapping[str, Any], looked: Mapping[str, Sequence[str]]) -> Iterator[Finding]:
+    """What was approved is what is looked at again: else a namespace, a gate or a node is passed over in silence."""
+    for name, here in looked.items():
+        approved = proposal[name]
+        lacking = sorted(set(approved) - set(here)) if name == "canary_nodes" else list(approved) != list(here)
+        if lacking:
+            message = f"{name} is {', '.join(here) or 'empty'}, approved was {', '.join(approved)}"
+            remedy = "Give the same parameters as in the approved run."
+            yield wanted.found(Status.FAIL, "approved-other-scope", message, remedy)
 
 
 def carried(step: str, title: str) -> Check:

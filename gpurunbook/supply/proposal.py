@@ -14,7 +14,7 @@ from typing import Any
 from gpurunbook.errors import InputError
 from gpurunbook.findings import Finding, Status, Verdict
 from gpurunbook.plan import Approval, Approved, Check, Document, Judgement, Need, Object, Recorded, Seen, Table
-from gpurunbook.supply import admission, baseline, decisions
+from gpurunbook.supply import admission, baseline
 from gpurunbook.supply.audit import identity
 from gpurunbook.supply.consumed import problem
 from gpurunbook.supply.promotion import as_file, digest, digest_of
@@ -36,20 +36,26 @@ _KEPT = {
 
 
 def release_proposal(
-    rollback: str, exceptions: str, namespaces: Sequence[str], enforcement: str, config_namespace: str, hours: int
+    rollback: str,
+    namespaces: Sequence[str],
+    gates: Sequence[str],
+    canaries: Sequence[str],
+    enforcement: str,
+    config_namespace: str,
+    hours: int,
 ) -> Check:
     """Writes nothing. Makes the release proposal from what this run has judged, with all its files.
 
-    rollback: audit JSON of the released tuple, the set that a rollback leads to; exceptions: Security's decisions, ""
-    for none; enforcement: `warn` or `deny`; config_namespace: of the admission parameters. Keeps `proposal.json` and
-    the files that it names.
+    rollback: audit JSON of the released tuple, the set that a rollback leads to; gates: namespace, ConfigMap, profiles
+    and Deployment of the gates; canaries: the nodes that were upgraded; enforcement: `warn` or `deny`;
+    config_namespace: of the admission parameters. Keeps `proposal.json` and the files that it names.
     """
     needs: dict[str, Need] = {name: Recorded(*place) for name, place in _KEPT.items()}
     needs |= {"rollback": Document(rollback, 256 << 20), "cluster": Object("/api/v1/namespaces/kube-system")}
-    if exceptions:
-        needs["exceptions"] = Document(exceptions, decisions.LIMIT)
     terms = {
         "namespaces": sorted(set(namespaces)),
+        "gates": list(gates),
+        "canary_nodes": sorted(set(canaries)),
         "admission": {"enforcement": enforcement, "namespace": config_namespace},
         "stabilisation_hours": hours,
     }
@@ -61,7 +67,7 @@ def release_proposal(
 
 
 def judge_proposal(seen: Seen, rollback: str, terms: Mapping[str, Any]) -> Judgement:
-    """Writes nothing. seen: the names of `_KEPT`, `rollback`, `cluster`, and `exceptions` where there are any."""
+    """Writes nothing. seen: the names of `_KEPT`, `rollback` and `cluster`."""
     missing = [_found(Status.UNKNOWN, "unreadable", name, told) for name, one in seen.items() if (told := problem(one))]
     if missing:
         return Judgement(tuple(missing))
@@ -74,7 +80,11 @@ def judge_proposal(seen: Seen, rollback: str, terms: Mapping[str, Any]) -> Judge
     except InputError as wrong:
         return Judgement((_found(Status.UNKNOWN, f"rollback-{wrong.code}", rollback, wrong.message),))
     release = admission.Release(current, before, tuples["proposed"], tuples["released"], terms["namespaces"])
-    findings = [*_sets(release), *_rendered(release, json.loads(seen["manifests"].value)["images"])]
+    findings = [
+        *_sets(release),
+        *_parameters(release, terms),
+        *_rendered(release, json.loads(seen["manifests"].value)["images"]),
+    ]
     files = _files(seen, release, terms)
     made = _document(seen, uid, release, terms, files)
     if not any(one.status is Status.FAIL for one in findings):
@@ -96,6 +106,17 @@ def _sets(release: admission.Release) -> Iterator[Finding]:
         if exporter not in images:
             message = f"the {word} has no image of the exporter's digest {exporter}"
             yield _found(Status.FAIL, code, word, message)
+
+
+def _parameters(release: admission.Release, terms: Mapping[str, Any]) -> Iterator[Finding]:
+    namespace = terms["admission"]["namespace"]
+    if namespace in terms["namespaces"]:
+        message = f"the released images would be kept in {namespace}, where they are what decides who may run"
+        yield _found(Status.FAIL, "admission-namespace", namespace, message)
+    size = admission.size(release)
+    if size > admission.LIMIT:
+        message = f"the ConfigMap would have {size} bytes, the API server takes {admission.LIMIT}"
+        yield _found(Status.FAIL, "release-too-large", "admission.yaml", message)
 
 
 def _rendered(release: admission.Release, images: Sequence[str]) -> Iterator[Finding]:
@@ -122,6 +143,7 @@ def _document(
     seen: Seen, uid: str | None, release: admission.Release, terms: Mapping[str, Any], files: Mapping[str, bytes]
 ) -> dict[str, Any]:
     tuples, canary = json.loads(seen["tuple"].value), json.loads(seen["canary"].value)
+    gate, manifests = json.loads(seen["evidence"].value), json.loads(seen["manifests"].value)
     changes = diff(tuples["released"], tuples["proposed"])
     what = ", ".join(f"{change.field} {change.one} → {change.other}" for change in changes)
     return {
@@ -132,8 +154,8 @@ def _document(
         "proposed": tuples["proposed"],
         "record": tuples["record"],
         "canary": {name: canary[name] for name in ("run", "manifest", "strength", "signer")},
-        "decisions": digest(seen["exceptions"].value) if "exceptions" in seen else "",
-        "evidence": list(_evidence(json.loads(seen["evidence"].value))),
+        "manifests": digest_of(manifests["files"]),
+        **judged(gate),
         **terms,
         "files": {name: digest(data) for name, data in sorted(files.items())},
         "summary": [
@@ -144,6 +166,17 @@ def _document(
             f"admission {terms['admission']['enforcement']} in {', '.join(terms['namespaces'])}",
             f"admitted after {terms['stabilisation_hours']} h of stabilisation",
         ],
+    }
+
+
+def judged(gate: Mapping[str, Any]) -> dict[str, Any]:
+    """Writes nothing. What a proposal says of the answer of the evidence gate: nothing that depends on the time."""
+    return {
+        "decisions": gate["judged"]["decisions"],
+        "relations": gate["judged"]["relations"],
+        "max_database_age_seconds": gate["max_database_age_seconds"],
+        "platforms": gate["platforms"],
+        "evidence": list(_evidence(gate)),
     }
 
 

@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from gpurunbook.errors import InputError
 from gpurunbook.findings import Finding, Status
 from gpurunbook.plan import Check, Folder, Judgement, Need, Observed, Problem, Recorded, Seen
 from gpurunbook.supply import live, places, sightings, strictyaml
+from gpurunbook.supply.current import WORKLOAD
 from gpurunbook.supply.manifests import CHECK, LIMIT, SOURCE, Review, Reviewed, review
 from gpurunbook.supply.members import at
 from gpurunbook.supply.packed import opened
-from gpurunbook.supply.promotion import as_file
+from gpurunbook.supply.promotion import as_file, digest
 from gpurunbook.supply.secrets import SECRET_CODES
 from gpurunbook.supply.sightings import Sighting
 from gpurunbook.supply.tuple import Tuple
@@ -31,7 +33,7 @@ def manifests_kept(
 
     declared: folders of what stands in Git (Helm values, Flux, Fleet); rendered: of what would be applied; nodes: those
     of the canary, none for all: in the middle of a promotion the others still run the released tuple. Keeps
-    `manifests.json` with every image that is rendered.
+    `manifests.json` with every image that is rendered, and the digest of every file that was reviewed.
     """
     folders = [("declared", path) for path in declared] + [("rendered", path) for path in rendered]
     needs: dict[str, Need] = {f"{word} {path}": Folder(path, withhold=withheld) for word, path in folders}
@@ -51,9 +53,20 @@ def manifests_kept(
         findings = [_unknown("not-given", word, "no folder was given") for word, paths in given.items() if not paths]
         findings += [*_flaws(answer), *table.findings]
         facts = {**table.facts, "files": answer.files, "documents": answer.documents, "images": len(images)}
-        return Judgement(tuple(findings), table.views, facts, {"manifests.json": as_file({"images": images})})
+        kept = {"images": images, "files": _digests(seen, folders)}
+        return Judgement(tuple(findings), table.views, facts, {"manifests.json": as_file(kept)})
 
     return Check("Manifest review, and the tuple wherever it stands", {**needs, **_needs(namespaces)}, judge)
+
+
+def _digests(seen: Seen, folders: Iterable[tuple[str, str]]) -> dict[str, dict[str, str]]:
+    """Declared and rendered → path in its folder → digest; where folders of one kind have the same path, all count."""
+    found: dict[str, dict[str, str]] = {"declared": {}, "rendered": {}}
+    for number, (word, path) in enumerate(folders):
+        for name, data in sorted((seen[f"{word} {path}"].value or {}).items()):
+            if isinstance(data, bytes):
+                found[word][f"{number}/{name}"] = digest(data)
+    return found
 
 
 def withheld(name: str, data: bytes) -> str:
@@ -96,7 +109,20 @@ def _places(
         return Judgement(tuple(wrong))
     released, proposed = (Tuple(state, tuples[state]) for state in ("released", "proposed"))
     everywhere = {**stands, "live": sightings.live(objects)}
-    return places.compare(released, proposed, everywhere, nodes or None)
+    made = places.compare(released, proposed, everywhere, nodes or None)
+    more = [*_bare(objects, everywhere["live"], nodes), *places.neither(released, proposed, everywhere["live"], nodes)]
+    return replace(made, findings=(*more, *made.findings))
+
+
+def _bare(objects: Sequence[Mapping[str, Any]], seen: Sequence[Sighting], nodes: Sequence[str]) -> Iterator[Finding]:
+    """Nodes that must run the tuple, and of which nothing shows that they have a GPU, or a driver: it may be down."""
+    gpu = {str(at(raw, "metadata", "name")): raw for raw in objects if raw["kind"] == "Node" and sightings.has_gpu(raw)}
+    shown = {one.node for one in seen if one.field == "driver" and one.state != "unresolved"}
+    for name in sorted(nodes or gpu):
+        if name not in gpu:
+            yield _unknown("live-unknown", f"Node/{name}", "no label says that it has a GPU")
+        elif name not in shown and not str(at(gpu[name], "metadata", "labels", WORKLOAD) or "").startswith("vm-"):
+            yield _unknown("live-unknown", f"Node/{name}", "neither a label nor a pod shows a driver on it")
 
 
 def _unknown(code: str, subject: str, message: str) -> Finding:

@@ -14,10 +14,11 @@ from typing import Any
 from gpurunbook.errors import InputError
 from gpurunbook.findings import Finding, Status, Verdict
 from gpurunbook.plan import Check, Document, Judgement, Need, Now, Object, Recorded, Seen, Table
-from gpurunbook.supply import strictjson, times, vsa
+from gpurunbook.supply import admission, strictjson, times, vsa
 from gpurunbook.supply.audit import identity
 from gpurunbook.supply.members import at
 from gpurunbook.supply.promotion import as_file, digest_of
+from gpurunbook.supply.proposal import judged
 
 CHECK = "stabilisation"
 SOURCE = "GPU supply-chain policy, promotion step 8"
@@ -30,48 +31,83 @@ _OURS = ("KubeDc", "GPU", "Gpu", "DCGM", "Dcgm", "HAMi", "Hami", "NVIDIA", "Nvid
 """Beginnings of the names of alerts about the GPU stack, wherever they fire."""
 
 _GAP = 10 * times.MINUTE
-"""Between two samples, and between the last and the end of the window, at most."""
+"""Between two samples, and between the last and now, at most."""
 
 
 def stabilise(hours: int, given: str) -> Check:
     """Writes nothing. Names the time before which nobody is admitted. Keeps `approved.json`, and a verification summary
     of each digest, `vsa/sha256-….json`.
 
-    given: the time that the run judges at, "" for the clock: else it is a rehearsal.
+    What was judged must be what was proposed, and all that it rests on for a time must outlast the window as it is now:
+    since the evidence was judged, somebody may have taken hours to approve. given: the time that the run judges at, ""
+    for the clock: else it is a rehearsal.
     """
 
     def judge(seen: Seen) -> Judgement:
         observed = seen["proposal"]
-        for one in (observed, seen["gate"]):
+        for one in (seen[name] for name in needs):
             if one.problem is not None:
                 return Judgement((_found(Status.UNKNOWN, "unreadable", one.problem.message, "Run the cell before."),))
         now: datetime = seen["now"].value
         until = _spelled(now + timedelta(hours=hours))
+        proposal, gate = json.loads(observed.value), json.loads(seen["gate"].value)
+        ends = {**gate["ends"], "the record": proposal["record"]["counts_until"]}
+        wrong = [*_other(seen, proposal, gate), *_ending(ends, now + timedelta(hours=hours))]
+        if wrong:
+            return Judgement(tuple(wrong))
         told = {
-            "format": "gpurunbook.approved/v1",
+            "format": "gpurunbook.approved/v2",
             "approved_at": _spelled(now),
             "admit_not_before": until,
+            "admit_not_after": min(ends.values(), key=lambda end: times.instant(end) or 0),
+            "ends": ends,
             "stabilisation_hours": hours,
-            "proposal": digest_of(json.loads(observed.value)),
+            "proposal": digest_of(proposal),
         }
         message = f"approved, not admitted: the window of {hours} h ends {until}"
         remedy = "Watch the alerts until then, and run phase admit with this run's bundle."
         facts = {"admit_not_before": until, "proposal": told["proposal"]}
         rehearsal = bool(given) or identity(seen)[1]
-        gate = json.loads(seen["gate"].value)
         summaries = vsa.summaries(gate, str(told["proposal"]), str(told["approved_at"]), rehearsal)
         files = {"approved.json": as_file(told), **summaries}
         return Judgement((_found(Status.PASS, "stabilising", message, remedy),), (), facts, files)
 
     needs: dict[str, Need] = {
         "proposal": Recorded("proposal", "proposal.json"),
+        "digests": Recorded("proposal", "digests.json"),
         "gate": Recorded("evidence", "gate.json"),
+        "audit": Recorded("audit", "audit.json"),
+        "tuple": Recorded("tuple", "tuple.json"),
+        "manifests": Recorded("manifests", "manifests.json"),
+        "canary": Recorded("canary", "canary.json"),
         "cluster": Object("/api/v1/namespaces/kube-system"),
         "now": Now(),
     }
     if hours < 1:
         return _refused(f"a window of {hours} h observes nothing")
     return Check("Stabilisation window", needs, judge)
+
+
+def _other(seen: Seen, proposal: Mapping[str, Any], gate: Mapping[str, Any]) -> Iterator[Finding]:
+    """A step that was run again after the proposal may have judged something else."""
+    tuples, canary, released = (json.loads(seen[name].value) for name in ("tuple", "canary", "digests"))
+    same = {
+        "tuple": all(tuples[name] == proposal[name] for name in ("released", "proposed", "record")),
+        "manifests": digest_of(json.loads(seen["manifests"].value)["files"]) == proposal["manifests"],
+        "canary": all(canary[name] == value for name, value in proposal["canary"].items()),
+        "audit": admission.images_of(seen["audit"].value) == released["current"],
+        "evidence": all(proposal[name] == value for name, value in judged(gate).items()),
+    }
+    for step in (name for name, is_so in same.items() if not is_so):
+        message = f"step {step} was judged anew, and is not what was proposed"
+        yield _found(Status.FAIL, "judged-anew", message, "Run the cell 'proposal' again; it needs an approval anew.")
+
+
+def _ending(ends: Mapping[str, str], until: datetime) -> Iterator[Finding]:
+    for name, end in sorted(ends.items()):
+        if (times.instant(end) or 0) <= times.nanoseconds(until):
+            message = f"{name} ends {end}, and the window {_spelled(until)}"
+            yield _found(Status.FAIL, "ends-in-window", message, "Have it renewed, and run the cells from there on.")
 
 
 def _refused(message: str) -> Check:
@@ -82,8 +118,8 @@ def _refused(message: str) -> Check:
 def stabilised(alerts: str, namespaces: Sequence[str]) -> Check:
     """Writes nothing. Whether the window is over, and no alert about the GPU stack fired in what was captured.
 
-    alerts: Prometheus' answer to a query of ALERTS, at the end of the window (`query`) or over it (`query_range`).
-    Before the end the answer is `approved-not-admitted`, and the alerts are not judged.
+    alerts: Prometheus' answer to a query of ALERTS from the approval until now (`query_range`). Before the end the
+    answer is `approved-not-admitted`, and the alerts are not judged.
     """
     needs: dict[str, Need] = {"approved": Recorded("tuple", "approved-run.json"), "now": Now()}
     if alerts:
@@ -117,8 +153,8 @@ def judge_stabilised(seen: Seen, namespaces: Sequence[str]) -> Judgement:
     except InputError as malformed:
         remedy = "Capture it again with the HTTP API: /api/v1/query_range?query=ALERTS."
         return Judgement((_found(Status.UNKNOWN, malformed.code, malformed.message, remedy),), facts=facts)
-    began = times.instant(json.loads(observed.value)["approved_at"])
-    findings = [*_covered(kind, series, began, ends, now), *_firing(series, namespaces)]
+    began = times.instant(json.loads(observed.value)["approved_at"]) or 0
+    findings = [*_covered(kind, series, began, now), *_firing(series, namespaces)]
     if not any(f.status in (Status.FAIL, Status.UNKNOWN) for f in findings):
         message = f"the window ended {until}; no alert about the GPU stack fired in {len(series)} series"
         findings.append(_found(Status.PASS, "stabilised", message, "Entitlement and workloads may be admitted."))
@@ -161,24 +197,24 @@ def read_alerts(data: bytes) -> tuple[str, list[Series]]:
     return str(kind), series
 
 
-def _covered(kind: str, series: Sequence[Series], began: int | None, ends: int, now: int) -> Iterator[Finding]:
+def _covered(kind: str, series: Sequence[Series], began: int, now: int) -> Iterator[Finding]:
     """Whether the answer can tell that nothing fired: by the samples of the alert that always fires."""
-    samples = sorted(stamp for one in series if _name(one) == ALWAYS for stamp in one["samples"])
+    always = [one for one in series if _name(one) == ALWAYS and _word(one, "alertstate") == "firing"]
+    samples = sorted(stamp for one in always for stamp in one["samples"])
     if not samples:
         message = f"{ALWAYS}, which always fires, is not in it: whether alerts work at all is not known"
         remedy = "Capture ALERTS without a filter, or have the rule restored."
         yield _found(Status.UNKNOWN, "alerts-unproven", message, remedy)
     elif samples[-1] > now + _GAP:
         yield _found(Status.UNKNOWN, "alerts-malformed", "its samples lie in the future", "Capture it again.")
-    elif samples[-1] + _GAP < ends:
-        yield _found(
-            Status.UNKNOWN, "alerts-early", "it was captured before the window ended", "Capture it again, now."
-        )
     elif kind == "vector":
-        message = "only the end of the window was looked at: it is the answer to an instant query"
-        yield _found(Status.WARN, "alerts-at-the-end-only", message, "Capture query_range over the window.")
+        message = "only one moment was looked at: it is the answer to an instant query"
+        yield _found(Status.UNKNOWN, "alerts-at-the-end-only", message, "Capture query_range over the window.")
+    elif samples[-1] + _GAP < now:
+        message = f"its last sample is {(now - samples[-1]) / times.MINUTE:.0f} minutes old"
+        yield _found(Status.UNKNOWN, "alerts-early", message, "Capture it again, now.")
     else:
-        marks = [began if began is not None else ends, *samples]
+        marks = [began, *samples]
         widest = max(later - earlier for earlier, later in pairwise(marks))
         if widest > _GAP:
             message = f"for {widest / times.MINUTE:.0f} minutes of the window there is no sample of {ALWAYS}"

@@ -57,6 +57,11 @@ def instant(text: str) -> int | None:
     return seconds * SECOND + int((found[7] or "0")[:9].ljust(9, "0"))
 
 
+def spelled(moment: int) -> str:
+    """Writes nothing. Nanoseconds since 1970 as RFC 3339 in UTC, whole seconds."""
+    return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=moment // SECOND)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
 def nanoseconds(moment: datetime) -> int:
     """Writes nothing. An aware datetime as nanoseconds since 1970-01-01T00:00:00Z."""
     return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1) * 1_000

@@ -179,11 +179,13 @@ def canary() -> None:
         "audit": "kept",
     }
     run = "20260821t081500z-canary_upgrade-c0de"
-    bundle(HERE / "canary", run, "canary_upgrade", steps, files, audit["cluster"], datetime(2026, 8, 21, 9, tzinfo=UTC))
+    bundle(
+        HERE / "canary", run, "canary_upgrade", steps, files, audit["cluster"], datetime(2026, 8, 21, 10, tzinfo=UTC)
+    )
 
 
 def approved(source: Path) -> None:
-    names = ("approved.json", "proposal.json", "audit.json")
+    names = ("approved.json", "proposal.json", "audit.json", "digests.json")
     files = {name: (source / "after" / name).read_bytes() for name in names}
     steps = {
         step["id"]: "as in the scenario approve" for step in json.loads((source / "verdict.json").read_bytes())["steps"]

@@ -173,8 +173,11 @@ def test_hostile_text_is_kept_and_read_back(tmp_path):
     assert (tmp_path / "journal.jsonl").read_bytes().isascii()
 
 
+TIME = "2026-08-22T12:00:00.000000Z"
+
+
 def records(*events):
-    return [{"seq": n, "event": event, "data": data} for n, (event, data) in enumerate(events)]
+    return [{"seq": n, "time": TIME, "event": event, "data": data} for n, (event, data) in enumerate(events)]
 
 
 START = ("start", {"run": "r1", "runbook": "b"})

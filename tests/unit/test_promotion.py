@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ import pytest
 from gpurunbook.findings import Finding, Status, worst
 from gpurunbook.journal import canonical, digest
 from gpurunbook.plan import Bundle, Consumed, Judgement, Now, Object, Observed, Problem, Recorded
-from gpurunbook.supply import canary, current, promotion
+from gpurunbook.supply import canary, current, promotion, relations
 from gpurunbook.supply.consumed import Wanted
 from gpurunbook.supply.inventory import same_digests
 from gpurunbook.supply.promotion import digest_of
@@ -207,6 +207,8 @@ def test_an_anchored_or_signed_canary_of_the_proposed_tuple_is_proof(strength: s
         ({"runbook": "provenance_audit"}, ["canary-other-runbook"]),
         ({"verdict": "planned"}, ["canary-not-passed"]),
         ({"verdict": "unknown"}, ["canary-not-passed"]),
+        ({"end": "2026-08-21T09:24:59Z"}, ["canary-after-its-end"]),
+        ({"end": ""}, ["canary-after-its-end"]),
         ({"cluster": "another"}, ["canary-other-cluster"]),
         ({"cluster": ""}, ["canary-other-cluster"]),
         ({"files": {}}, ["canary-malformed"]),
@@ -241,6 +243,7 @@ def test_every_field_of_the_canarys_tuple_must_be_the_proposed_one() -> None:
     [
         ({"results": {}}, "canary-incomplete"),
         ({"results": {"allocation": True, "monitoring": True, "rollback": False}}, "canary-incomplete"),
+        ({"results": {"allocation": True, "monitoring": True, "rollback": True, "alerts": False}}, "canary-incomplete"),
         ({"nodes": []}, "canary-incomplete"),
         ({"hardware": []}, "canary-other-hardware"),
         ({"hardware": ["10de:2330/10de:16c1", "10de:1db4/10de:1214"]}, "canary-other-hardware"),
@@ -276,7 +279,8 @@ def test_a_bundle_or_cluster_that_cannot_be_read_is_unknown() -> None:
 
 def approved_files(**changes: Any) -> dict[str, bytes]:
     files = {name: (DATA / "approved" / name).read_bytes() for name in ("after/approved.json", "after/proposal.json")}
-    files["after/audit.json"] = (DATA / "approved" / "after" / "audit.json").read_bytes()
+    for name in ("after/audit.json", "after/digests.json"):
+        files[name] = (DATA / "approved" / name).read_bytes()
     return files | changes
 
 
@@ -284,9 +288,17 @@ STEPS = ("eligibility", "tuple", "manifests", "canary", "audit", "evidence", "pr
 APPROVED = replace(CANARY, runbook="promotion", steps=STEPS, files=approved_files())
 
 
-def approved_run(bundle: Consumed = APPROVED) -> Judgement:
+LOOKED = {
+    "namespaces": ["gpu-operator", "hami-system"],
+    "gates": ["kube-dc", "cluster-config", "gpu-profiles", "kube-dc-backend"],
+    "canary_nodes": ["gpu-0000"],
+}
+
+
+def approved_run(bundle: Consumed = APPROVED, now: datetime = NOON, **looked: list[str]) -> Judgement:
     wanted = Wanted("promotion", "approved", "promotion", Bundle("approved"))
-    return promotion.judge_approved_run(wanted, {"bundle": Observed(NEED, bundle), "cluster": kube_system()})
+    seen = {"bundle": Observed(NEED, bundle), "cluster": kube_system(), "now": Observed(Now(), now)}
+    return promotion.judge_approved_run(wanted, seen, {**LOOKED, **looked})
 
 
 def test_the_approved_run_hands_on_its_tuple_its_digests_and_its_window() -> None:
@@ -312,6 +324,44 @@ def test_the_approved_run_hands_on_its_tuple_its_digests_and_its_window() -> Non
 )
 def test_another_run_approves_nothing(change: dict[str, Any], wanted: str) -> None:
     assert wanted in bad(approved_run(replace(APPROVED, **change)))
+
+
+def test_what_was_approved_is_what_is_looked_at_again() -> None:
+    """Else a namespace, a gate or the canary itself would be passed over in silence."""
+    assert bad(approved_run(namespaces=["gpu-operator"])) == ["approved-other-scope"]
+    assert bad(approved_run(gates=["kube-dc", "other-config", "gpu-profiles", "kube-dc-backend"])) == [
+        "approved-other-scope"
+    ]
+    assert (
+        bad(approved_run(canary_nodes=[])) == bad(approved_run(canary_nodes=["gpu-0001"])) == ["approved-other-scope"]
+    )
+    assert bad(approved_run(canary_nodes=["gpu-0000", "gpu-0001"])) == []
+
+
+def test_an_approval_holds_as_long_as_what_it_rests_on() -> None:
+    told = json.loads(APPROVED.files["after/approved.json"])
+    assert told["admit_not_after"] == min(told["ends"].values()) and "the record" in told["ends"]
+    end = datetime.fromisoformat(told["admit_not_after"])
+    assert bad(approved_run(now=end - timedelta(seconds=1))) == []
+    found = approved_run(now=end)
+    assert bad(found) == ["approved-expired"]
+    assert any(name in found.findings[0].message for name in told["ends"])
+
+
+def test_the_audit_of_an_approved_run_is_the_one_that_was_proposed() -> None:
+    """A step that is run again after the proposal keeps another file of the same name."""
+    audit = json.loads(APPROVED.files["after/audit.json"])
+    record = next(r for r in audit["records"] if r["runtime_class"] == "manifest")
+    record["resolved"] = record["resolved"].rpartition("@")[0] + "@sha256:" + "e" * 64
+    files = approved_files(**{"after/audit.json": json.dumps(audit).encode()})
+    assert bad(approved_run(replace(APPROVED, files=files))) == ["approved-malformed"]
+    digests = json.dumps({"current": {}, "rollback": {}}).encode()
+    files = approved_files(**{"after/digests.json": digests})
+    assert bad(approved_run(replace(APPROVED, files=files))) == ["approved-malformed"]
+    told = json.loads(APPROVED.files["after/approved.json"])
+    for name in ("approved_at", "admit_not_before", "admit_not_after"):
+        files = approved_files(**{"after/approved.json": json.dumps({**told, name: ""}).encode()})
+        assert bad(approved_run(replace(APPROVED, files=files))) == ["approved-malformed"]
 
 
 def test_an_approval_counts_for_its_own_proposal_only() -> None:
@@ -352,6 +402,48 @@ def test_an_image_that_the_canary_did_not_have_is_refused() -> None:
     found = check.judge(seen_pods(pod))
     assert bad(found) == ["digest-not-canary"]
     assert any(f.code == "digest-gone" and f.subject == gone for f in found.findings)
+
+
+def test_an_imported_image_can_be_compared_with_nothing_and_is_refused() -> None:
+    """It passes the audit, and no step after it looks at it again when a release is admitted."""
+    image = "nvcr.io/nvidia/driver:595.91.07-ubuntu22.04"
+    for runs in ("sha256:" + "c" * 64, "docker.io/library/import-2026-08-22@sha256:" + "c" * 64):
+        pod = {
+            "metadata": {"name": "p", "namespace": "gpu-operator"},
+            "spec": {"containers": [{"name": "c", "image": image}]},
+            "status": {"phase": "Running", "containerStatuses": [status("c", runs)]},
+        }
+        audit = json.loads(CANARY.files[canary.AUDIT])
+        proven = next(r for r in audit["records"] if r["runtime_class"] == "manifest" and r["kind"] == "container")
+        other = {
+            "metadata": {"name": "q", "namespace": "gpu-operator"},
+            "spec": {"containers": [{"name": "c", "image": proven["desired"]}]},
+            "status": {"phase": "Running", "containerStatuses": [status("c", proven["resolved"])]},
+        }
+        for against in ("canary", "approved"):
+            found = same_digests(against, ["gpu-operator"]).judge(seen_pods(pod, other))
+            assert bad(found) == ["digest-unproven"]
+
+
+def test_the_relations_of_an_approved_run_are_those_that_it_was_judged_with() -> None:
+    check = same_digests("approved", ["gpu-operator"], relations="relations.json")
+    assert check.needs["run"] == Recorded("tuple", "approved-run.json")
+    assert "run" not in same_digests("canary", ["gpu-operator"], relations="relations.json").needs
+    audit = json.loads(CANARY.files[canary.AUDIT])
+    proven = next(r for r in audit["records"] if (r["runtime_class"], r["desired_class"]) == ("manifest", "tag"))
+    evil = "sha256:" + "e" * 64
+    lie = {proven["resolved"].rpartition("@")[2]: [{"digest": evil, "platform": "linux/amd64"}]}
+    pod = {
+        "metadata": {"name": "q", "namespace": "gpu-operator"},
+        "spec": {"containers": [{"name": "c", "image": proven["desired"]}]},
+        "status": {"phase": "Running", "containerStatuses": [status("c", f"nvcr.io/x/y@{evil}")]},
+    }
+    seen = seen_pods(pod) | {"relations": Observed(NEED, json.dumps(lie).encode())}
+    run = json.loads(approved_run().files["approved-run.json"])
+    same = relations.digest(relations.read_indexes(json.dumps(lie).encode()))
+    for said, wanted in (("", ["relations-not-approved"]), (same, [])):
+        kept = Observed(NEED, json.dumps({**run, "relations": said}).encode())
+        assert bad(check.judge(seen | {"run": kept})) == wanted
 
 
 def status(name: str, image_id: str) -> dict[str, Any]:

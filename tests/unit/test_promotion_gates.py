@@ -29,7 +29,13 @@ def observed(value: Any) -> Observed:
 
 
 def environment(*entries: Any, **more: Any) -> Any:
-    return {"spec": {"template": {"spec": {"containers": [{"name": "backend", "env": list(entries), **more}]}}}}
+    return deployment({"name": "backend", "env": list(entries), **more})
+
+
+def deployment(*containers: Any, **status: int) -> Any:
+    rolled = {"observedGeneration": 2, "replicas": 2, "updatedReplicas": 2, **status}
+    meta = {"uid": "u", "generation": 2}
+    return {"metadata": meta, "spec": {"template": {"spec": {"containers": list(containers)}}}, "status": rolled}
 
 
 SAME = environment(*({"name": gate, "value": "false"} for gate in GATES))
@@ -79,6 +85,9 @@ def test_an_empty_config_has_every_gate_open() -> None:
         ("- {id: a}\n", ["profile-eligible"]),
         ("profiles:\n- {id: a, enabled: false, billingEligible: true}\n", ["gates-closed"]),
         ("a: {b: {id: a, billingEligible: true}}\n", ["profile-eligible"]),
+        ("profiles: {a: {enabled: true}, b: {billingEligible: false}}\n", ["profile-eligible"]),
+        ("profiles: {a: {}}\n", ["profile-eligible"]),
+        ("id: a\nenabled: true\n", ["profile-eligible"]),
         ("version: 3\n", ["gates-closed"]),
         ("profiles: [\n", ["profiles-unreadable"]),
     ],
@@ -119,6 +128,54 @@ def test_what_the_backend_takes_from_elsewhere_is_unknown() -> None:
 def test_two_containers_that_disagree_are_unknown() -> None:
     backend = environment(*({"name": g, "value": v} for g in GATES for v in ("true", "false")))
     assert set(codes(backend=backend)) == {"backend-unreadable"}
+
+
+def test_no_container_hides_another() -> None:
+    literal = {"name": "a", "env": [{"name": g, "value": "false"} for g in GATES]}
+    whole = {"name": "b", "envFrom": [{"configMapRef": {"name": "cluster-config"}}]}
+    opened = {"name": "c", "env": [{"name": GATES[1], "value": "true"}]}
+    elsewhere = {"name": "d", "env": [taken(GATES[1], "other")]}
+    for order in (1, -1):
+        assert codes(backend=deployment(*[literal, whole][::order])) == ["gates-closed"]
+        assert codes(backend=deployment(*[opened, whole][::order])) == ["backend-gate-open"]
+        assert codes(backend=deployment(*[elsewhere, whole][::order])) == ["backend-unreadable"]
+
+
+def test_what_comes_after_the_config_may_hold_a_gate_as_well() -> None:
+    config, secret = {"configMapRef": {"name": "cluster-config"}}, {"secretRef": {"name": "backend"}}
+    literal = [{"name": g, "value": "false"} for g in GATES]
+    assert codes(backend=environment(envFrom=[secret, config])) == ["gates-closed"]
+    assert codes(backend=environment(envFrom=[config, secret])) == ["backend-unreadable"] * 3
+    assert codes(backend=environment(*literal, envFrom=[config, secret])) == ["gates-closed"]
+
+
+@pytest.mark.parametrize("status", [{"observedGeneration": 1}, {"observedGeneration": 0}, {"updatedReplicas": 1}])
+def test_a_pod_of_an_earlier_template_enforces_what_it_was_told_then(status: dict[str, int]) -> None:
+    container = {"name": "a", "env": [{"name": g, "value": "false"} for g in GATES]}
+    assert codes(backend=deployment(container, **status)) == ["backend-rolling"]
+    assert codes(backend=deployment(container, replicas=0, updatedReplicas=0)) == ["gates-closed"]
+
+
+def test_profiles_in_binary_data_are_not_passed_over() -> None:
+    assert codes(profiles=observed({"binaryData": {"p.yaml": "cHJvZmlsZXM6"}}).value) == ["profiles-unreadable"]
+
+
+def test_what_was_written_between_the_two_looks_is_told() -> None:
+    """A gate that was opened and closed again stands as before; its object does not."""
+
+    def look(version: str, generation: int = 2, before: bytes | Problem | None = None) -> Any:
+        status = {**SAME["status"], "observedGeneration": generation}
+        backend = {**SAME, "metadata": {"uid": "u", "generation": generation}, "status": status}
+        config = {"metadata": {"uid": "c", "resourceVersion": version}, "data": CLOSED}
+        seen = {"config": observed(config), "profiles": observed(Problem("not-found", "404"))}
+        seen["backend"] = observed(backend)
+        return judge_gates(seen if before is None else {**seen, "since": observed(before)}, NAMES)
+
+    first = look("7").files["gates.json"]
+    assert [f.code for f in look("7", before=first).findings] == ["gates-closed"]
+    assert [(f.code, f.subject) for f in look("9", before=first).findings] == [("gates-touched", NAMES["config"])]
+    assert [(f.code, f.subject) for f in look("7", 4, first).findings] == [("gates-touched", NAMES["backend"])]
+    assert [f.code for f in look("7", before=Problem("unreadable", "gone")).findings] == ["gates-unreadable"]
 
 
 @pytest.mark.parametrize("code", ["not-found", "forbidden", "unreachable"])

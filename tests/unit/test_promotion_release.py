@@ -22,6 +22,7 @@ from click.testing import CliRunner
 from test_promotion import CANARY, DATA, HOME, NEED, approved_run, bad, codes, kube_system, proven, qualified
 
 from gpurunbook.cli.changes import approve
+from gpurunbook.errors import InputError
 from gpurunbook.findings import Verdict
 from gpurunbook.journal import canonical, digest
 from gpurunbook.plan import Approval, Approved, Folder, Judgement, Now, Observed, Pages, Problem, Recorded
@@ -214,6 +215,39 @@ def test_admitting_looks_at_the_cluster_alone() -> None:
     assert codes(check.judge(seen)) == ["tuple-in-place"]
 
 
+def fleet(*more: dict[str, Any], driver: str = "595.91.07") -> dict[str, Observed]:
+    (canary_node,) = cluster_objects(Pages("/api/v1/nodes"))
+    labels = {"nvidia.com/gpu.present": "true", **({"nvidia.com/cuda.driver-version.full": driver} if driver else {})}
+    first = {**canary_node, "metadata": {"name": "gpu-0000", "labels": labels}}
+    return {"Node": Observed(Pages("/api/v1/nodes"), [first, *more])}
+
+
+def other(kernel: str = "5.15.0-119-generic", driver: str = "580.126.20", **labels: str) -> dict[str, Any]:
+    info = {"kernelVersion": kernel, "kubeletVersion": "v1.35.3+rke2r3"}
+    told = {"nvidia.com/gpu.present": "true", "nvidia.com/cuda.driver-version.full": driver, **labels}
+    return {"metadata": {"name": "gpu-0001", "labels": told}, "status": {"nodeInfo": info}}
+
+
+def test_a_node_runs_one_of_the_two_tuples_also_where_it_is_not_upgraded() -> None:
+    assert bad(manifests(**fleet(other()))) == []
+    assert bad(manifests(**fleet(other(kernel="5.15.0-127-generic", driver="595.91.07")))) == []
+    assert bad(manifests(**fleet(other(driver="590.44.01")))) == ["live-neither"]
+    assert bad(manifests(**fleet(other(kernel="6.8.0-1-generic")))) == ["live-neither"]
+
+
+def test_a_node_that_shows_no_driver_does_not_run_the_tuple() -> None:
+    """The chart and the DaemonSet say the version also where its pod is down."""
+    assert bad(manifests(**fleet(driver=""))) == ["live-unknown"]
+    both = manifests(nodes=("gpu-0000", "gpu-0001"), **fleet(other(driver="")))
+    assert bad(both) == ["live-unknown", "live-differs", "live-differs"]
+    vm = other(kernel="5.15.0-127-generic", driver="", **{"nvidia.com/gpu.workload.config": "vm-passthrough"})
+    vm["status"]["nodeInfo"]["kubeletVersion"] = "v1.35.4+rke2r1"
+    assert bad(manifests(nodes=("gpu-0000", "gpu-0001"), **fleet(vm))) == []
+    gone = other(kernel="5.15.0-127-generic", driver="595.91.07", **{"nvidia.com/gpu.present": "false"})
+    gone["status"]["nodeInfo"]["kubeletVersion"] = "v1.35.4+rke2r1"
+    assert bad(manifests(nodes=("gpu-0000", "gpu-0001"), **fleet(gone))) == ["live-unknown"]
+
+
 # -- proposal --------------------------------------------------------------------------------------------------------
 
 ROLLBACK = (HOME / "parameters" / "provenance_audit" / "data" / "baseline.json").read_bytes()
@@ -230,19 +264,30 @@ GATE = {
         }
     ],
     "now": "2026-08-22T12:00:00Z",
+    "ends": {"EX-7": "2026-10-01T00:00:00Z"},
+    "judged": {"decisions": "sha256:4", "relations": ""},
+    "max_database_age_seconds": 172_800,
+    "platforms": ["linux/amd64"],
 }
 TERMS = {
     "namespaces": NAMESPACES,
+    "gates": ["kube-dc", "cluster-config", "gpu-profiles", "kube-dc-backend"],
+    "canary_nodes": ["gpu-0000"],
     "admission": {"enforcement": "warn", "namespace": "kube-system"},
     "stabilisation_hours": 24,
 }
+
+
+MANIFESTS = json.dumps(
+    {"images": ["nvcr.io/nvidia/gpu-operator:v26.7.0"], "files": {"rendered": {"0/a": "1"}}}
+).encode()
 
 
 def proposed(terms: dict[str, Any] | None = None, **changes: bytes | Problem) -> Judgement:
     kept = {
         "tuple": TUPLE.value,
         "record": (DATA / "data" / "record.yaml").read_bytes(),
-        "manifests": json.dumps({"images": ["nvcr.io/nvidia/gpu-operator:v26.7.0"]}).encode(),
+        "manifests": MANIFESTS,
         "canary": proven().files["canary.json"],
         "audit": AUDIT,
         "evidence": json.dumps(GATE).encode(),
@@ -296,8 +341,14 @@ def test_it_depends_on_everything_that_matters() -> None:
         proposed(terms={**TERMS, "namespaces": ["gpu-operator"]}),
         proposed(terms={**TERMS, "admission": {"enforcement": "deny", "namespace": "kube-system"}}),
         proposed(record=b"another record"),
-        proposed(exceptions=b"decisions"),
-        proposed(exceptions=b"other decisions"),
+        proposed(terms={**TERMS, "gates": ["kube-dc", "other", "gpu-profiles", "kube-dc-backend"]}),
+        proposed(terms={**TERMS, "canary_nodes": ["gpu-0000", "gpu-0001"]}),
+        proposed(manifests=altered(MANIFESTS, lambda m: m["files"]["rendered"].update({"0/a": "2"}))),
+        proposed(evidence=altered(json.dumps(GATE).encode(), lambda g: g["judged"].update(decisions="sha256:5"))),
+        proposed(evidence=altered(json.dumps(GATE).encode(), lambda g: g["judged"].update(relations="sha256:5"))),
+        proposed(evidence=altered(json.dumps(GATE).encode(), lambda g: g.update(max_database_age_seconds=1))),
+        proposed(evidence=altered(json.dumps(GATE).encode(), lambda g: g["platforms"].clear())),
+        proposed(tuple=altered(TUPLE.value, lambda t: t["record"].update(counts_until="2027-01-01T00:00:00Z"))),
         proposed(tuple=altered(TUPLE.value, lambda t: t["proposed"].update(hami="2.9.1"))),
         proposed(tuple=altered(TUPLE.value, lambda t: t["record"].update(id="other"))),
         proposed(canary=altered(proven().files["canary.json"], lambda c: c.update(manifest="sha256:9"))),
@@ -332,9 +383,34 @@ def test_a_set_that_is_not_of_its_tuple_is_refused(changes: dict[str, Any], code
 
 
 def test_an_image_that_is_rendered_and_was_never_seen_is_told() -> None:
-    images = json.dumps({"images": ["docker.io/jettech/kube-webhook-certgen:v1.5.2"]}).encode()
+    images = json.dumps({"images": ["docker.io/jettech/kube-webhook-certgen:v1.5.2"], "files": {}}).encode()
     found = proposed(manifests=images)
     assert bad(found) == [] and "rendered-not-audited" in codes(found)
+
+
+def test_the_parameters_of_admission_lie_apart_and_fit_into_one_object() -> None:
+    inside = {**TERMS, "admission": {"enforcement": "warn", "namespace": "gpu-operator"}}
+    assert bad(proposed(terms=inside)) == ["admission-namespace"]
+
+    def grow(audit: Any) -> None:
+        record = next(r for r in audit["records"] if r["runtime_class"] == "manifest")
+        long = "/".join(["a" * 60] * 3)
+        audit["records"] += [{**record, "desired": f"r.example/{long}:{n}"} for n in range(6000)]
+
+    assert bad(proposed(audit=altered(AUDIT, grow))) == ["release-too-large"]
+
+
+def test_a_set_holds_no_record_that_no_audit_would_pass() -> None:
+    """The rollback set is a file that somebody gives; each of its references becomes one that is admitted."""
+    for change in (
+        {"desired": "nvcr.io/nvidia/driver:1\ncurrent evil.example/x:1"},
+        {"desired": "nvcr.io/nvidia/driver:latest"},
+        {"desired": ""},
+    ):
+        found = proposed(rollback=altered(ROLLBACK, lambda a, change=change: a["records"][0].update(change)))  # type: ignore[misc]
+        assert bad(found) == ["rollback-unreadable"]
+    with pytest.raises(InputError):
+        admission.images_of(altered(ROLLBACK, lambda a: a["records"][0].update(resolved="nvcr.io/nvidia/driver:1")))
 
 
 # -- approval --------------------------------------------------------------------------------------------------------
@@ -418,11 +494,50 @@ def window(alerts: bytes | Problem | None = QUIET, now: datetime = ENDS + timede
     return judge_stabilised(seen, NAMESPACES)
 
 
+def stabilising(now: datetime = BEGAN, **changes: bytes) -> Judgement:
+    first = proposed()
+    gate = {**GATE, "images": [{**GATE["images"][0], "repositories": ["nvcr.io/nvidia/driver"]}]}  # type: ignore[index]
+    kept = {
+        "proposal": first.files["proposal.json"],
+        "digests": first.files["digests.json"],
+        "gate": json.dumps(gate).encode(),
+        "audit": AUDIT,
+        "tuple": TUPLE.value,
+        "manifests": MANIFESTS,
+        "canary": proven().files["canary.json"],
+        **changes,
+    }
+    seen = {name: Observed(NEED, data) for name, data in kept.items()}
+    return stabilise(24, "").judge({**seen, "cluster": kube_system(), "now": Observed(Now(), now)})
+
+
+def test_what_was_proposed_is_what_was_judged_last() -> None:
+    """A cell that is run again after the proposal judges, and keeps, something else."""
+    assert bad(stabilising()) == []
+    gate = json.dumps({**GATE, "images": []}).encode()
+    for name, data in {
+        "gate": gate,
+        "audit": without(AUDIT, "dcgm-exporter"),
+        "tuple": altered(TUPLE.value, lambda t: t["proposed"].update(hami="2.9.1")),
+        "manifests": altered(MANIFESTS, lambda m: m["files"].clear()),
+        "canary": altered(proven().files["canary.json"], lambda c: c.update(run="another")),
+    }.items():
+        found = stabilising(**{name: data})
+        assert bad(found) == ["judged-anew"] and found.files == {}
+
+
+def test_all_that_an_approval_rests_on_outlasts_the_window_as_it_is_now() -> None:
+    """The evidence may have been judged hours before somebody approved."""
+    end = datetime(2026, 9, 20, 9, 30, tzinfo=UTC)  # the record: 720 h after its canary
+    assert bad(stabilising(end - timedelta(hours=24, seconds=1))) == []
+    assert bad(stabilising(end - timedelta(hours=24))) == ["ends-in-window"]
+    soon = altered(json.dumps(GATE).encode(), lambda g: g["images"][0].update(repositories=["x"]))
+    soon = altered(soon, lambda g: g["ends"].update({"EX-7": "2026-08-23T12:00:00Z"}))
+    assert bad(stabilising(gate=soon)) == ["ends-in-window"]
+
+
 def test_an_approval_names_the_end_of_its_window() -> None:
-    kept = Observed(Recorded("proposal", "proposal.json"), proposed().files["proposal.json"])
-    gate = Observed(Recorded("evidence", "gate.json"), json.dumps({"images": []}).encode())
-    seen = {"proposal": kept, "gate": gate, "cluster": kube_system(), "now": Observed(Now(), BEGAN)}
-    found = stabilise(24, "").judge(seen)
+    found = stabilising()
     told = json.loads(found.files["approved.json"])
     assert codes(found) == ["stabilising"]
     assert (told["approved_at"], told["admit_not_before"]) == ("2026-08-22T12:00:00Z", "2026-08-23T12:00:00Z")
@@ -441,6 +556,15 @@ def test_before_the_end_the_answer_is_approved_not_admitted() -> None:
     for alerts in (answer(DOG), None, b"nonsense", Problem("unreadable", "x")):
         assert bad(window(alerts, early)) == ["approved-not-admitted"]
     assert codes(window(now=ENDS)) == ["stabilised"]
+
+
+def test_the_answer_reaches_from_the_approval_to_now() -> None:
+    """The window is the least that must be quiet; what fired after it, before anybody admits, counts as well."""
+    later = ENDS + timedelta(days=3)
+    assert bad(window(now=later)) == ["alerts-early"]
+    assert codes(window(answer(series("Watchdog", last=later)), later)) == ["stabilised"]
+    fired = series("KubeDcGPUXidError", first=ENDS + timedelta(days=1), last=ENDS + timedelta(days=1))
+    assert bad(window(answer(series("Watchdog", last=later), fired), later)) == ["alert-firing"]
 
 
 @pytest.mark.parametrize(
@@ -470,6 +594,7 @@ def test_silence_without_the_alert_that_always_fires_proves_nothing() -> None:
     ("dog", "wanted"),
     [
         (series("Watchdog", last=ENDS - timedelta(minutes=11)), "alerts-early"),
+        (series("Watchdog", alertstate="pending"), "alerts-unproven"),
         (series("Watchdog", first=BEGAN + timedelta(minutes=11)), "alerts-partial"),
         (series("Watchdog", step=1200), "alerts-partial"),
         (series("Watchdog", last=ENDS + timedelta(hours=1)), "alerts-malformed"),
@@ -479,12 +604,9 @@ def test_an_answer_that_does_not_cover_the_window_is_unknown(dog: dict[str, Any]
     assert bad(window(answer(dog))) == [wanted]
 
 
-def test_an_instant_answer_tells_of_the_end_only() -> None:
-    metric = DOG["metric"]
-    instant = {"metric": metric, "value": [ENDS.timestamp(), "1"]}
-    assert codes(window(answer(instant, kind="vector"))) == ["alerts-at-the-end-only", "stabilised"]
-    before = {"metric": metric, "value": [BEGAN.timestamp(), "1"]}
-    assert bad(window(answer(before, kind="vector"))) == ["alerts-early"]
+def test_an_instant_answer_tells_of_one_moment_only() -> None:
+    instant = {"metric": DOG["metric"], "value": [ENDS.timestamp(), "1"]}
+    assert codes(window(answer(instant, kind="vector"))) == ["alerts-at-the-end-only"]
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,8 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -386,3 +388,45 @@ def test_a_good_close_does_not_hide_that_the_run_died_after_it(run: Run) -> None
     run.close()
     assert verdict(run) == ("pass", "all-steps-passed")
     assert events(run).count("close") == 2
+
+
+# -- how long a step counts ------------------------------------------------------------------------------------------
+
+
+def test_a_step_that_passed_long_ago_is_judged_again_before_anything_stands_on_it(home: Path) -> None:
+    """An approval may take days; meanwhile what was judged before it may have changed."""
+    book = replace(BOOK, lasts=4.0)
+    run = open_run(book, {"reason": "test"})
+    begun = datetime.now(UTC)
+    run.check("first", judging())
+    run.clock = lambda: begun + timedelta(hours=3, minutes=59)
+    run.check("second", judging())
+    run.clock = lambda: begun + timedelta(hours=4, minutes=1)
+    for goes_on in (lambda: run.check("second", judging()), run.close):
+        with pytest.raises(errors.OutOfOrder, match=r"first passed 4\.0 h ago, and counts for 4 h"):
+            goes_on()
+    run.check("first", judging())  # by the journal's own clock it is judged now
+    run.clock = lambda: datetime.now(UTC)
+    run.close()
+    assert verdict(run) == ("pass", "all-steps-passed")
+
+
+def test_what_a_step_needs_must_count_as_well_however_far_back(home: Path) -> None:
+    third = Step("third", "Third", ("second",))
+    run = open_run(replace(BOOK, lasts=4.0, steps=(*BOOK.steps, third)), {"reason": "test"})
+    begun = datetime.now(UTC)
+    run.check("first", judging())
+    late = begun + timedelta(hours=5)
+    run.journal._clock = run.clock = lambda: late - timedelta(hours=2)
+    run.check("second", judging())
+    run.clock = lambda: late
+    with pytest.raises(errors.OutOfOrder, match="first passed"):
+        run.check("third", judging())
+
+
+def test_by_itself_a_step_counts_as_long_as_the_run(run: Run) -> None:
+    run.check("first", judging())
+    run.clock = lambda: datetime.now(UTC) + timedelta(days=30)
+    run.check("second", judging())
+    run.close()
+    assert verdict(run) == ("pass", "all-steps-passed")
