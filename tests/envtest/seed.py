@@ -43,7 +43,7 @@ _MADE_BY_ITSELF = [
     ("events.k8s.io", "events"),
     ("storage.k8s.io", "csinodes"),
 ]
-"""Left alone when a fixture goes: they go with their namespace or owner, or matter to nobody."""
+"""Left alone when a fixture goes, unless it wrote them: they go with their namespace or owner, or matter to nobody."""
 
 _ALWAYS_NEW = [_PODS, (_RBAC, "rolebindings"), (_RBAC, "clusterrolebindings")]
 """Of these the server lets too little be changed."""
@@ -67,6 +67,7 @@ class Seeder:
     def __init__(self, admin: Client) -> None:
         self._admin = admin
         self._first = {path for _, path, _ in self._there()}
+        self._written: set[str] = set()
 
     def show(self, folder: Path, seconds: float = 60) -> None:
         """Deletes what an earlier fixture and its runs left, writes what this one holds, and waits until nodes are
@@ -93,6 +94,9 @@ class Seeder:
                     raise Unseedable(f"{label} is patched, and made anew by its real controller")
         marks = {path: _unmark(obj) for path, (resource, obj) in wanted.items() if resource.table == _NODES}
         _until(seconds, lambda: self._superfluous(wanted))
+        for path in self._written.difference(wanted):
+            self._admin.send("DELETE", path)
+        self._written = {path for path, (resource, _) in wanted.items() if resource.table in _MADE_BY_ITSELF}
         for path, (resource, obj) in wanted.items():
             _write(self._admin, resource, path, obj)
             if resource.table == CRDS:

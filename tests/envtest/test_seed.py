@@ -83,7 +83,11 @@ def test_nodes_are_marked_as_in_the_fixture_and_as_controllers_mark_them(admin: 
 
 
 def test_what_the_next_fixture_has_not_is_gone(admin: Client, seeder: Seeder) -> None:
+    seeder.show(CLUSTERS / "cordon-autoscaler")
+    status = "/api/v1/namespaces/kube-system/configmaps/cluster-autoscaler-status"
+    assert admin.send("GET", status).code == 200
     seeder.show(CLUSTERS / "audit-empty-namespace")
+    assert admin.send("GET", status).code == 404
     assert admin.send("GET", "/api/v1/namespaces/gpu-extra").code == 200
     lease = "/apis/coordination.k8s.io/v1/namespaces/gpu-operator/leases"
     admin.call("POST", lease, {"metadata": {"name": "left-behind", "finalizers": ["example.org/held"]}})
