@@ -18,6 +18,7 @@ CONTAINERS = frozenset({"containers", "initContainers", "ephemeralContainers"})
 _KEYS = frozenset({"image", "repository", "tag", "imageTag", "newTag", "newName", "reference", "value", "url"})
 _NAMED = re.compile(r"[a-z][A-Za-z0-9]*Image|imageNew")
 """Keys that hold a reference in charts and custom resources."""
+_ENDINGS = ("Image", "imageNew")
 
 NVIDIA_KINDS = frozenset({"ClusterPolicy", "NVIDIADriver", "NicClusterPolicy", "GPUCluster", "GPUClusterConfig"})
 
@@ -113,22 +114,34 @@ class Images:
             yield from self._mapped(node, trail)
         elif key in OPERANDS and (self._values or self._kind in NVIDIA_KINDS):
             yield from self._tag(_first(node, "version"), dotted(trail, "version"))
-        if key == "artifacts" and "://" not in word(node, "url") and word(node, "url"):  # of a Kata runtime class
-            yield from self._judge(parts["url"], dotted(trail, "url"))
+        if "url" in parts:
+            yield from self._addressed(node, trail)
         if "reference" in parts and key == "image":  # of an image volume
             yield from self._judge(parts["reference"], dotted(trail, "reference"))
         if "newTag" in parts or "newName" in parts:
             yield from self._kustomized(node, trail)
         if "value" in parts and (text := word(node, "value")):
             yield from self._valued(parts["value"], text, word(node, "name"), trail, word(node, "path"))
-        if (url := word(node, "url")).startswith(_DATA_VOLUME):
-            reference = Text(url.removeprefix(_DATA_VOLUME), False, parts["url"].line)
-            yield from self._judge(reference, dotted(trail, "url"))
         for name, value in parts.items():
-            if isinstance(value, Text) and _NAMED.fullmatch(name) and not value.null and not _elsewhere(trail):
+            if (
+                name.endswith(_ENDINGS)
+                and isinstance(value, Text)
+                and _NAMED.fullmatch(name)
+                and not value.null
+                and not _elsewhere(trail)
+            ):
                 text = value.text
                 if ("/" in text or ":" in text) and "://" not in text and text[0] not in "/.":
                     yield from self._judge(value, dotted(trail, name))
+
+    def _addressed(self, node: Map, trail: Trail) -> Iterator[Flaw]:
+        """A reference as an address: of a DataVolume, or bare in the artifacts of a Kata runtime class."""
+        url = word(node, "url")
+        if url.startswith(_DATA_VOLUME):
+            reference = Text(url.removeprefix(_DATA_VOLUME), False, node.items["url"].line)
+            yield from self._judge(reference, dotted(trail, "url"))
+        elif url and "://" not in url and trail is not None and trail[1] == "artifacts":
+            yield from self._judge(node.items["url"], dotted(trail, "url"))
 
     def _valued(self, value: Node, text: str, name: str, trail: Trail, path: str) -> Iterator[Flaw]:
         """A value beside a name, in an environment say, or beside the path of a JSON patch."""

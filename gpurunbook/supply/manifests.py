@@ -125,7 +125,7 @@ class Review:
         hidden = Secrets(doc, kind, place)
         schema = kind == _CRD or place.name == "Chart.yaml"  # they speak of images, and hold none
         always = _SECRET if hidden.encrypted else 0
-        named = _NAMED
+        told = _TOLD.get
         inner: set[int] = set()
         for node, trail in walk(doc, ("sops", "status") if kind else ("sops",), inner):
             marks = always
@@ -139,7 +139,8 @@ class Review:
                 if trail == BINARY:
                     marks |= _PACKED
                 for key, value in node.items.items():
-                    marks |= named[key]
+                    mark = told(key)
+                    marks |= _told(key) if mark is None else mark
                     if type(value) is Text and len(value.text) > 15:
                         text = value.text
                         if suspect(text):
@@ -150,7 +151,7 @@ class Review:
                     inner.add(id(node))
                     self._below(place, subject, node, trail, sops=hidden.encrypted)
                     continue
-                if not schema and (marks & _IMAGE or found.operand(trail)):
+                if not schema and (marks & _IMAGE or (trail is not None and found.operand(trail))):
                     note(place, subject, found.judge(node, trail))
                 if marks & _SECRET or (marks & _PAIR and secrets.concern(word(node, "name"))):
                     note(place, subject, hidden.judge(node, trail))
@@ -209,21 +210,19 @@ class Review:
                 yield doc
 
 
-class _Marks(dict[str, int]):
-    """What a key alone says, told once for each key."""
-
-    def __missing__(self, key: str) -> int:
-        if len(self) > 50_000:  # a hostile file has a new key in every line
-            self.clear()
-        marks = (_IMAGE if images.concern(key) else 0) | (_SECRET if secrets.concern(key) else 0)
-        marks |= _PACKED if key in {"content", "contents"} else _PAIR if key == "value" else 0
-        marks |= _OBJECT if key == "apiVersion" else 0
-        self[key] = marks
-        return marks
+def _told(key: str) -> int:
+    """What a key alone says, found out once for each key."""
+    if len(_TOLD) > 50_000:  # a hostile file has a new key in every line
+        _TOLD.clear()
+    marks = (_IMAGE if images.concern(key) else 0) | (_SECRET if secrets.concern(key) else 0)
+    marks |= _PACKED if key in {"content", "contents"} else _PAIR if key == "value" else 0
+    marks |= _OBJECT if key == "apiVersion" else 0
+    _TOLD[key] = marks
+    return marks
 
 
 _IMAGE, _SECRET, _PACKED, _PAIR, _ITEM, _OBJECT = 1, 2, 4, 8, 16, 32
-_NAMED = _Marks()
+_TOLD: dict[str, int] = {}
 
 
 def _is_object(node: Map) -> bool:

@@ -264,7 +264,7 @@ class _Reader:
             opens = False
             if kind is ScalarEvent:
                 style = event.style
-                node = Text(event.value, not style, line, style == "|")
+                node = Text(event.value, False, line, style == "|") if style else Text(event.value, True, line)
                 if event.anchor is not None or event.tag is not None:
                     self._refuse_marks(event, own)
                     anchors[event.anchor or ""] = (node, 1)
