@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 
 from gpurunbook.errors import InputError
 from gpurunbook.findings import Finding, Status
+from gpurunbook.leaks import secrets as leaks
+from gpurunbook.leaks import suspect
 from gpurunbook.supply.flaws import Flaw
 from gpurunbook.supply.strictyaml import Text
 
@@ -92,14 +94,22 @@ class Notes:
         """Writes nothing. Flaws of a document; `subject` is the object that stands in the file."""
         for flaw in flaws:
             message = place.told(flaw.line, f"{flaw.field}: {flaw.message}" if flaw.field else flaw.message)
-            made = Finding(CHECK, subject, Status.FAIL, flaw.code, message, flaw.remedy, SOURCE)
+            made = Finding(CHECK, subject, Status.FAIL, flaw.code, _bare(message), flaw.remedy, SOURCE)
             self.found[Found(place.file, place.line(flaw.line), made)] = None
 
     def refuse(self, place: Place, wrong: InputError) -> None:
         """Writes nothing. What cannot be read; the answer is then an error."""
         _, _, number = wrong.subject.partition("line ")
         line = int(number) if number.isdecimal() else 1
-        made = Finding(
-            CHECK, place.file, Status.UNKNOWN, wrong.code, place.told(line, wrong.message), wrong.remedy, SOURCE
-        )
+        message = _bare(place.told(line, wrong.message))
+        made = Finding(CHECK, place.file, Status.UNKNOWN, wrong.code, message, wrong.remedy, SOURCE)
         self.found[Found(place.file, place.line(line), made)] = None
+
+
+def _bare(message: str) -> str:
+    """The message without a secret that stands in what it quotes, a password in an image's address say."""
+    if not suspect(message):
+        return message
+    for _, kind, secret in [*leaks(message)]:
+        message = message.replace(secret, f"[{kind}]") if secret in message else f"[{kind} in what was quoted]"
+    return message
