@@ -45,6 +45,9 @@ WORKLOADS = frozenset(
 )
 _ENVIRONMENT = re.compile(r"(?:[A-Z0-9_-]*[_-])?(?:IMAGE|IMG)|RELATED_IMAGE_[A-Za-z0-9_]+")
 _ARGUMENT = re.compile(r"--?[A-Za-z0-9-]*image=(\S+)")
+_OPTION = re.compile(r"--?[A-Za-z0-9-]*image")
+_EXPANDED = re.compile(r"\$\([A-Za-z_][A-Za-z0-9_.-]*\)")
+"""What the kubelet puts in from the container's environment, which is judged there."""
 _MOVED = re.compile(
     r"(?:--?[A-Za-z0-9._-]+=)?"
     r"((?:[A-Za-z0-9._-]+(?::[0-9]{1,5})?/)+[a-z0-9._-]+:([A-Za-z0-9_][A-Za-z0-9._-]{0,127}))"
@@ -153,12 +156,14 @@ class Images:
             yield from self._judge(Text(moved, False, value.line), dotted(trail, f"value of {name}"))
 
     def arguments(self, node: List, trail: Trail) -> Iterator[Flaw]:
-        """Writes nothing. What is against `--…image=REFERENCE` in a list of arguments, and any tag that is moved."""
+        """Writes nothing. What is against `--…image=REFERENCE` or `--…image REFERENCE`, and any tag that is moved."""
+        before = ""
         for n, item in enumerate(node.items):
-            if not isinstance(item, Text):
-                continue
-            found = _ARGUMENT.fullmatch(item.text) if "image=" in item.text else None
-            if reference := found[1] if found else _moved(item.text):
+            text = word(item)
+            found = _ARGUMENT.fullmatch(text) if "image=" in text else None
+            reference = found[1] if found else text if _OPTION.fullmatch(before) else _moved(text)
+            before = text
+            if reference and reference[0] != "-" and not _EXPANDED.fullmatch(reference):
                 yield from self._judge(Text(reference, False, item.line), f"{dotted(trail)}[{n}]")
 
     def _container(self, node: Map, trail: Trail) -> Iterator[Flaw]:

@@ -114,6 +114,7 @@ def test_a_container_without_an_image_is_none_in_a_workload_and_may_be_a_patch_e
         "kind: DataVolume\nspec: {source: {registry: {url: 'docker://r.example/a/b:latest'}}}",
         "kind: Thing\nspec: {helperImage: 'busybox:latest'}",
         "kind: Deployment\nspec: {containers: [{image: a:1, args: ['--reloader=r.example/p/r:latest']}]}",
+        "kind: Deployment\nspec: {containers: [{image: a:1, args: [--engine-image, 'r.example/e:latest']}]}",
         environment("HELPER", "r.example/busybox:latest"),
         environment("HELPER_IMG", "r.example/busybox:latest"),
         "- {op: replace, path: /spec/containers/0/image, value: 'r.example/a:latest'}",
@@ -151,6 +152,7 @@ def test_latest_is_found_wherever_a_reference_stands(text: str) -> None:
         environment("X_IMAGE", "''"),
         environment("X_IMAGE_PULL_POLICY", "Always"),
         environment("REGISTRY", "r.example:5000/a"),
+        pod("image: a:1, args: [--helper-image=$(HELPER_IMAGE), --engine-image, 'r.example/e:v1', --no-image, --v=2]"),
         "kind: ImageRepository\nspec: {image: r.example/a/b}",
         "apiVersion: kyverno.io/v1\nkind: ClusterPolicy\nspec: {rules: [{validate: {pattern: {spec: {containers: "
         "[{image: '!*:latest'}]}}}}]}",
