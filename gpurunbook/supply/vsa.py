@@ -25,6 +25,10 @@ LEVELS = ("GPU_SUPPLY_CHAIN_POLICY", "SLSA_BUILD_LEVEL_UNEVALUATED")
 """What was verified: the policy. Of the SLSA build track nothing is said, since the publishers attest nothing."""
 
 
+PLATFORMS = "gpurunbook.io/platforms"
+"""Annotation of the subject: of an index only the manifests for these were looked at."""
+
+
 def summaries(gate: Mapping[str, Any], proposal: str, when: str, rehearsal: bool) -> dict[str, bytes]:
     """Writes nothing. File name → statement, one per digest of the evidence gate's answer.
 
@@ -47,9 +51,10 @@ def _statement(
     digest: str, images: list[Mapping[str, Any]], proposal: str, when: str, rehearsal: bool
 ) -> dict[str, Any]:
     repository = min(name for image in images for name in image["repositories"])
+    platforms = sorted({image["platform"] for image in images})
     return {
         "_type": STATEMENT,
-        "subject": [{"name": repository, "digest": _digest(digest)}],
+        "subject": [{"name": repository, "digest": _digest(digest), "annotations": {PLATFORMS: platforms}}],
         "predicateType": PREDICATE,
         "predicate": {
             "verifier": {"id": REHEARSAL if rehearsal else VERIFIER},

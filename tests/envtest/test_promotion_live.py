@@ -168,6 +168,6 @@ def canary_of(uid: str, home: Path) -> dict[str, str]:
     audit["digests"] = [d for d in audit["digests"] if not d["digest"].startswith("sha256:9c3f76dd")]
     files["audit.json"] = json.dumps({**audit, "cluster": uid}).encode()
     target = home / "parameters" / "promotion" / "canary"
-    steps, when = {"upgrade": "done", "audit": "kept"}, datetime(2026, 8, 21, 9, tzinfo=UTC)
+    steps, when = {"upgrade": "done", "audit": "kept"}, datetime(2026, 8, 21, 10, tzinfo=UTC)
     fixtures.bundle(target, "20260821t081500z-canary_upgrade-c0de", "canary_upgrade", steps, files, uid, when)
     return {"canary": str(target), "canary_manifest": manifest_digest(target)}

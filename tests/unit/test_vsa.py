@@ -55,7 +55,9 @@ def test_each_digest_has_one_statement_over_all_its_platforms() -> None:
     one = made()[f"vsa/sha256-{'a' * 64}.json"]
     assert one["_type"] == "https://in-toto.io/Statement/v1"
     assert one["predicateType"] == "https://slsa.dev/verification_summary/v1"
-    assert one["subject"] == [{"name": "mirror.example:5000/a/driver", "digest": {"sha256": "a" * 64}}]
+    (subject,) = one["subject"]
+    assert (subject["name"], subject["digest"]) == ("mirror.example:5000/a/driver", {"sha256": "a" * 64})
+    assert subject["annotations"] == {"gpurunbook.io/platforms": ["linux/amd64", "linux/arm64"]}
     predicate = one["predicate"]
     assert set(predicate) == {
         *("verifier", "timeVerified", "resourceUri", "policy", "inputAttestations"),
@@ -100,8 +102,9 @@ def fixtures_time() -> Any:
     return datetime(2026, 8, 22, 12, tzinfo=UTC)
 
 
-def sign(run: Path, out: Path, *more: str) -> Result:
-    return CliRunner().invoke(command, [str(run), "--key", "none.key", "--out", str(out), *more])
+def sign(run: Path, out: Path, *more: str, anchor: str = "") -> Result:
+    given = ["--key", "none.key", "--out", str(out), "--manifest-digest", anchor or manifest_digest(run)]
+    return CliRunner().invoke(command, [str(run), *given, *more])
 
 
 def code(result: Result) -> str:
@@ -110,10 +113,17 @@ def code(result: Result) -> str:
 
 def test_only_a_bundle_that_holds_is_signed(tmp_path: Path) -> None:
     run = bundle(tmp_path)
-    assert code(sign(run, tmp_path / "out", "--manifest-digest", "0" * 64)) == "vsa-not-approved"
+    assert code(sign(run, tmp_path / "out", anchor="0" * 64)) == "vsa-not-approved"
     (run / "after" / "vsa" / f"sha256-{'a' * 64}.json").write_text("{}")
     assert code(sign(run, tmp_path / "out")) == "vsa-not-approved"
-    assert list((tmp_path / "out").iterdir()) == []
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_bundle_that_nothing_anchors_is_not_signed(tmp_path: Path) -> None:
+    """Whoever makes a whole bundle anew would have it signed."""
+    asked = [str(bundle(tmp_path)), "--key", "none.key", "--out", str(tmp_path / "out")]
+    done = CliRunner().invoke(command, asked)
+    assert done.exit_code == 2 and "--manifest-digest" in done.output
 
 
 def test_another_runbook_approves_nothing(tmp_path: Path) -> None:
