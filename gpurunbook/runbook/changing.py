@@ -226,27 +226,30 @@ def times_again(records: Sequence[Record], *, in_step: bool = False) -> int:
 
 def left_behind(run: Ledger) -> list[str]:
     """Writes nothing. Mutations that this run sent and did not undo, with the command that undoes them."""
-    standing: dict[str, str] = {}
+    standing: dict[tuple[str, str, str], bool] = {}
     for record in run.journal.records:
         data = record["data"]
         if record["event"] not in {"intent", "result"}:
             continue
-        kind, name = data["target"]["kind"], data["target"]["name"]
-        target = f"{kind} {name}"
+        target = data["target"]["kind"], data["target"]["name"]
         mutation = data["name"].partition(AGAIN)[0]
         known = record["event"] == "result"
         if known and data["how"] == "refused":
             if AGAIN not in data["name"]:
-                standing.pop(f"{target}:{mutation}", None)
+                standing.pop((*target, mutation), None)
         elif mutation == "lease-back" and known:
-            standing.pop(f"{target}:lease", None)
+            standing.pop((*target, "lease"), None)
         elif mutation == "release" and known:
-            standing = {k: v for k, v in standing.items() if not k.startswith(f"{target}:")}
+            standing = {key: sure for key, sure in standing.items() if key[:2] != target}
         elif mutation != "lease-back":
-            sure = "" if known else " (sent; the outcome is not known yet)"
-            undo = f"gpurunbook release {name}" if kind == "Node" else f"gpurunbook abort {run.id}"
-            standing[f"{target}:{mutation}"] = f"{target}: {mutation} by run {run.id}{sure}; `{undo}` undoes it"
-    return sorted(standing.values())
+            standing[*target, mutation] = known
+    taken = f" --set take_over={run.id}" if any(kind == "Lease" for kind, _, _ in standing) else ""
+    told = []
+    for (kind, name, mutation), known in standing.items():
+        sure = "" if known else " (sent; the outcome is not known yet)"
+        undo = f"gpurunbook release {name}{taken}" if kind == "Node" else f"gpurunbook abort {run.id}"
+        told.append(f"{kind} {name}: {mutation} by run {run.id}{sure}; `{undo}` undoes it")
+    return sorted(told)
 
 
 APPLY = "apply.yaml"

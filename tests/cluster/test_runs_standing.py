@@ -159,6 +159,7 @@ def test_a_lease_is_kept_after_a_failure_and_found_again_by_the_same_run(lab: La
     left = closing(run)["left_behind"]
     assert [line.split(":")[0] for line in left] == [f"Lease gpurunbook-node-{node}", f"Node {node}"]
     assert f"`gpurunbook abort {run.id}` undoes it" in left[0]
+    assert f"`gpurunbook release {node} --set take_over={run.id}` undoes it" in left[1]  # else the lease keeps it out
     assert f"--run-id {run.id}" in closing(run)["next"]
 
 
