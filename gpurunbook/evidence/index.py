@@ -91,7 +91,7 @@ def row(run_dir: Path) -> Row:
 
 def _sealed(run_dir: Path) -> dict[str, Any]:
     """verdict.json, when it and the journal are still those that the manifest names, and it says the same."""
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
         manifest = json.loads((run_dir / "manifest.json").read_bytes())
         for name in _CHECKED:
             if manifest["files"][name] != digest((run_dir / name).read_bytes()):

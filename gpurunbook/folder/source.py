@@ -18,6 +18,9 @@ from typing import Any
 
 from gpurunbook.declared.book import Runbook
 from gpurunbook.errors import InputError
+from gpurunbook.sources import files
+
+_LONGEST = 256 << 20
 
 KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
 """The one kernel: another name is a NoSuchKernel in somebody's environment (nteract/papermill#251)."""
@@ -98,9 +101,9 @@ class Rule:
 def read(path: Path) -> Notebook:
     """Writes nothing. The notebook of one file. Raises InputError when it is not a notebook of format 4."""
     try:
-        raw = path.read_bytes()
-    except OSError as wrong:
-        raise _unreadable(path, wrong.strerror or str(wrong)) from None
+        raw = files.read(str(path), _LONGEST)
+    except InputError as wrong:
+        raise _unreadable(path, wrong.message) from None
     try:
         tree = json.loads(raw.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_no_constant)
         json.dumps(tree, ensure_ascii=False).encode("utf-8")

@@ -96,9 +96,12 @@ def record(run_dir: Path) -> dict[str, Any]:
             subject=str(run_dir),
             remedy="Runs are the folders under outputs/; `gpurunbook new RUNBOOK` makes one.",
         ) from None
-    except (OSError, ValueError) as wrong:
+    except (OSError, ValueError, RecursionError) as wrong:
         raise InputError(f"{RECORD} cannot be read: {wrong}", subject=str(run_dir)) from None
     if not isinstance(found, dict) or not all(isinstance(found.get(k), str) for k in ("run", "runbook", "home")):
+        raise InputError(f"{RECORD} is not the record of a run", subject=str(run_dir))
+    # Files are named by the two: they must not lead out of the folder.
+    if not all(_RUN_ID.fullmatch(found[key]) for key in ("run", "runbook")):
         raise InputError(f"{RECORD} is not the record of a run", subject=str(run_dir))
     return found
 

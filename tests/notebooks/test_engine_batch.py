@@ -23,9 +23,11 @@ import tiny
 from test_engine_faults import SECONDS, wait_for
 
 from gpurunbook.cli import main
+from gpurunbook.errors import InputError
 from gpurunbook.evidence import index
 from gpurunbook.evidence.verify import verify
 from gpurunbook.findings import Verdict
+from gpurunbook.folder import workspace
 from gpurunbook.headless import batch
 from gpurunbook.headless.execute import Outcome
 from gpurunbook.journal import Journal, read
@@ -364,6 +366,29 @@ def test_a_folder_that_is_odd_and_a_page_that_cannot_be_written_leave_a_run_its_
     out, told = command(home, "run", "provenance_audit", "--run-id", "two", code=0)
     assert "pass" in out
     assert "cannot be written" in told
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *(b"", b"null", b"[]", b"{}", b"[" * 100_000, b'{"a":' * 50_000, b"9" * 5000, b"\xff"),
+        *(
+            json.dumps({"run": "one", "home": "/", "runbook": name}).encode()
+            for name in ("../../x", "a/b", "", "x" * 500, "\0", "\ud800", ".hidden")
+        ),
+    ],
+    ids=lambda raw: raw[:60].decode(errors="replace"),
+)
+def test_a_record_that_is_none_or_leads_out_of_its_folder_is_left_out(tmp_path: Path, content: bytes) -> None:
+    for name in ("odd", "good"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "run.json").write_bytes(json.dumps({"run": name, "home": "/", "runbook": "x"}).encode())
+    (tmp_path / "odd" / "run.json").write_bytes(content)
+    with pytest.raises(InputError):
+        workspace.record(tmp_path / "odd")
+    assert "<small>good</small>" in index.write(tmp_path).read_text()
+    (tmp_path / "good" / "manifest.json").write_bytes(content)
+    assert index.row(tmp_path / "good").evidence == "unsealed"
 
 
 def test_a_run_whose_cluster_was_not_identified_is_marked_as_a_rehearsal(tmp_path: Path) -> None:
