@@ -238,14 +238,14 @@ def _drop_cut_line(path: Path) -> None:
 
 @dataclass
 class State:
-    """What a journal says of its run. times: when each of the steps was judged; closing: the last close or died that no
+    """What a journal says of its run. judged: the record of each of the steps; closing: the last close or died that no
     reopen took back."""
 
     run: str = ""
     runbook: str = ""
     start: Record = field(default_factory=dict)
     steps: dict[str, Record] = field(default_factory=dict)
-    times: dict[str, str] = field(default_factory=dict)
+    judged: dict[str, Record] = field(default_factory=dict)
     open_step: str = ""
     closing: Record | None = None
     begun: set[tuple[str, str]] = field(default_factory=set)
@@ -283,7 +283,7 @@ def replay(records: Iterable[Record]) -> State:
                 state.open_step = data["step"]
             case "judged":
                 state.steps[data["step"]] = data
-                state.times[data["step"]] = record["time"]
+                state.judged[data["step"]] = record
                 state.open_step = ""
             case "intent" if data.get("step") != LEASE:
                 state.begun.add((str(data.get("step")), str(data.get("name"))))

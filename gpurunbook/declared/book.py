@@ -56,7 +56,7 @@ class Runbook:
 
     changes: whether it can change the cluster; lease: the target that an apply keeps other runs from, with
     `{parameter}` filled in; stands: what must not be lost in the middle; lasts: for how many hours a step counts that
-    has passed, None for as long as the run.
+    has passed, and then only until what it needs is judged again; None: as long as the run.
     """
 
     name: str

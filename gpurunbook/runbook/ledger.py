@@ -99,21 +99,29 @@ class Ledger:
                 subject=subject,
                 remedy=f"Run the cell {absent[0]!r} first.",
             )
-        for step in self._standing_on(steps) if self.book.lasts is not None else ():
-            hours = (self.clock() - datetime.fromisoformat(self.state.times[step])).total_seconds() / 3600
-            if hours > (self.book.lasts or 0):
-                raise OutOfOrder(
-                    f"{step} passed {hours:.1f} h ago, and counts for {self.book.lasts:g} h: things change meanwhile",
-                    subject=subject,
-                    remedy=f"Run the cell {step!r} again, and those after it.",
-                )
+        if self.book.lasts is not None:
+            for step in self._standing_on(steps):
+                if why := self._over(step, self.book.lasts):
+                    raise OutOfOrder(why, subject=subject, remedy=f"Run the cell {step!r} again, and those after it.")
 
     def _standing_on(self, steps: Sequence[str]) -> list[str]:
         """The steps, and what they need and these need, in declared order; those that were judged."""
         wanted = set(steps)
         for one in reversed(self.book.steps):
             wanted |= set(one.needs) if one.id in wanted else set()
-        return [one.id for one in self.book.steps if one.id in wanted and one.id in self.state.times]
+        return [one.id for one in self.book.steps if one.id in wanted and one.id in self.state.judged]
+
+    def _over(self, step: str, lasts: float) -> str:
+        """Why a step that has passed counts no more; "" while it does."""
+        state, declared = self.state, self.book.step(step)
+        record = state.judged[step]
+        hours = (self.clock() - datetime.fromisoformat(record["time"])).total_seconds() / 3600
+        if hours > lasts:
+            return f"{step} passed {hours:.1f} h ago, and counts for {lasts:g} h: things change meanwhile"
+        for need in declared.needs if declared else ():
+            if need in state.judged and state.judged[need]["seq"] > record["seq"]:
+                return f"{need} was judged again after {step}, which stands on it"
+        return ""
 
     def observe(
         self,

@@ -97,7 +97,7 @@ def _touched(since: Observed, versions: Mapping[str, str]) -> Iterator[Finding]:
     for name in sorted(versions):
         if before.get(name) != versions[name]:
             message = f"it was written meanwhile ({before.get(name) or 'not there'} → {versions[name] or 'not there'})"
-            remedy = "A gate may have been open: find out who wrote what, then run the cell 'eligibility' again."
+            remedy = "A gate may have been open: find out who wrote what, then run all cells again."
             yield Finding(CHECK, name, Status.FAIL, "gates-touched", f"{message}, and stands as before", remedy, SOURCE)
 
 

@@ -191,6 +191,7 @@ def judge_approved_run(wanted: Wanted, seen: Seen, looked: Mapping[str, Sequence
         if digest(digests) != proposal["files"]["digests.json"] or strictjson.loads(digests)["current"] != ran:
             raise ValueError("its audit is not the one that was proposed")
         findings += _scope(wanted, proposal, looked)
+        approver = str(approved["approver"])
         relations, ends = proposal["relations"], [(times.instant(at), name) for name, at in approved["ends"].items()]
         tuples = {name: {f: str(proposal[name][f]) for f in FIELDS} for name in ("released", "proposed")}
     except (InputError, KeyError, TypeError, ValueError) as wrong:
@@ -202,7 +203,11 @@ def judge_approved_run(wanted: Wanted, seen: Seen, looked: Mapping[str, Sequence
         message = f"what it approved held until {approved['admit_not_after']}, the end of: {over or 'nothing named'}"
         findings.append(wanted.found(Status.FAIL, "approved-expired", message, "Approve the promotion again."))
     if not findings:
-        message = f"run {bundle.run}, {bundle.strength}, approved {approved['proposal']}; it ended {bundle.end}"
+        by = f" by {approver}" if approver else ""
+        message = f"run {bundle.run}, {bundle.strength}, approved {approved['proposal']}{by}; it ended {bundle.end}"
+        if not approver:
+            nobody = "nobody but its operator: its site file demanded no approval"
+            findings.append(wanted.found(Status.WARN, "approved-by-nobody", nobody, "Look at that site file."))
         findings.append(wanted.found(Status.PASS, "approved-run", message, ""))
     told = {
         "run": bundle.run,

@@ -14,7 +14,7 @@ from typing import Any
 from gpurunbook.errors import InputError
 from gpurunbook.findings import Finding, Status, Verdict
 from gpurunbook.plan import Approval, Approved, Check, Document, Judgement, Need, Object, Recorded, Seen, Table
-from gpurunbook.supply import admission, baseline
+from gpurunbook.supply import admission, baseline, strictjson
 from gpurunbook.supply.audit import identity
 from gpurunbook.supply.consumed import problem
 from gpurunbook.supply.promotion import as_file, digest, digest_of
@@ -76,6 +76,8 @@ def judge_proposal(seen: Seen, rollback: str, terms: Mapping[str, Any]) -> Judge
     try:
         current = admission.images_of(seen["audit"].value)
         baseline.read(seen["rollback"].value, uid, rehearsal, live=True)
+        if (own := strictjson.loads(seen["rollback"].value)["cluster"]) != uid:
+            raise InputError(f"it is of cluster {own!r:.80}, this one is {uid!r}", code="foreign-baseline")
         before = admission.images_of(seen["rollback"].value)
     except InputError as wrong:
         return Judgement((_found(Status.UNKNOWN, f"rollback-{wrong.code}", rollback, wrong.message),))
@@ -160,8 +162,11 @@ def _document(
         "files": {name: digest(data) for name, data in sorted(files.items())},
         "summary": [
             f"release {what}",
-            f"record {tuples['record']['id']}, approved by {tuples['record']['approved_by']}",
-            f"canary run {canary['run']}, {canary['strength']}",
+            f"record {tuples['record']['id']}, approved by {tuples['record']['approved_by']}, counts until "
+            f"{tuples['record']['counts_until']}",
+            f"canary run {canary['run']}, {canary['strength']}, on {', '.join(terms['canary_nodes'])}",
+            f"evidence of {len(gate['images'])} images on {', '.join(gate['platforms'])}, accepted under "
+            f"{', '.join(sorted({name for image in gate['images'] for name in image['exceptions']})) or 'nothing'}",
             f"{len(release.current)} digests released, {len(release.rollback)} to roll back to",
             f"admission {terms['admission']['enforcement']} in {', '.join(terms['namespaces'])}",
             f"admitted after {terms['stabilisation_hours']} h of stabilisation",
@@ -200,7 +205,10 @@ def _images(release: admission.Release) -> Table:
 
 
 def approved_by_another() -> Check:
-    """Writes nothing. Whether another person has approved this proposal, where the site demands it; else blocked."""
+    """Writes nothing. Whether another person has approved this proposal, where the site demands it; else blocked.
+
+    Keeps `approver.json`: of which proposal this is the answer, and who signed it, "" for nobody.
+    """
 
     def follow(seen: Seen) -> Mapping[str, Need]:
         observed = seen["proposal"]
@@ -227,7 +235,8 @@ def judge_approval(seen: Seen) -> Judgement:
     else:
         message = f"approved by {given.approver} until {given.expires}"
         found = Finding(CHECK, made, Status.PASS, "approved", message, "", SOURCE)
-    return Judgement((found,), facts={"proposal": made, "approver": given.approver})
+    answer = {"proposal": made, "approver": given.approver}
+    return Judgement((found,), facts=answer, files={"approver.json": as_file(answer)})
 
 
 def _found(status: Status, code: str, subject: str, message: str) -> Finding:

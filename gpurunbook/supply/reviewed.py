@@ -160,8 +160,8 @@ def _refused(every: Iterable[Observed]) -> Iterator[tuple[str, str]]:
         manifests = [name for name in observed.value if name.endswith(_NAMES)]
         if not manifests:
             yield need.path, "no .yaml, .yml or .json in it"
-        for name in manifests:
-            if isinstance(problem := observed.value[name], Problem):
+        for name, problem in sorted(observed.value.items()):
+            if isinstance(problem, Problem):  # of any name: it may be a folder, or a link to one
                 yield f"{need.path}/{name}", problem.message
 
 

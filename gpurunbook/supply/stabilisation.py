@@ -6,6 +6,7 @@ Source: GPU supply-chain policy, promotion step 8.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import pairwise
@@ -27,8 +28,8 @@ ALWAYS = "Watchdog"
 """An alert that always fires: an answer without it proves nothing, since rules were not evaluated or not asked."""
 
 _QUIET = frozenset({ALWAYS, "InfoInhibitor"})
-_OURS = ("KubeDc", "GPU", "Gpu", "DCGM", "Dcgm", "HAMi", "Hami", "NVIDIA", "Nvidia")
-"""Beginnings of the names of alerts about the GPU stack, wherever they fire."""
+_OURS = re.compile(r"gpu|dcgm|nvidia|^hami|^kubedc", re.IGNORECASE)
+"""In the names of alerts about the GPU stack, wherever they fire."""
 
 _GAP = 10 * times.MINUTE
 """Between two samples, and between the last and now, at most."""
@@ -63,6 +64,7 @@ def stabilise(hours: int, given: str) -> Check:
             "ends": ends,
             "stabilisation_hours": hours,
             "proposal": digest_of(proposal),
+            "approver": json.loads(seen["approver"].value)["approver"],
         }
         message = f"approved, not admitted: the window of {hours} h ends {until}"
         remedy = "Watch the alerts until then, and run phase admit with this run's bundle."
@@ -74,6 +76,7 @@ def stabilise(hours: int, given: str) -> Check:
 
     needs: dict[str, Need] = {
         "proposal": Recorded("proposal", "proposal.json"),
+        "approver": Recorded("approval", "approver.json"),
         "digests": Recorded("proposal", "digests.json"),
         "gate": Recorded("evidence", "gate.json"),
         "audit": Recorded("audit", "audit.json"),
@@ -101,6 +104,10 @@ def _other(seen: Seen, proposal: Mapping[str, Any], gate: Mapping[str, Any]) -> 
     for step in (name for name, is_so in same.items() if not is_so):
         message = f"step {step} was judged anew, and is not what was proposed"
         yield _found(Status.FAIL, "judged-anew", message, "Run the cell 'proposal' again; it needs an approval anew.")
+    answered = json.loads(seen["approver"].value)["proposal"]
+    if answered != digest_of(proposal):
+        message = f"approved is {answered}, the proposal is {digest_of(proposal)}"
+        yield _found(Status.FAIL, "approval-other-plan", message, "Run the cell 'approval' again.")
 
 
 def _ending(ends: Mapping[str, str], until: datetime) -> Iterator[Finding]:
@@ -236,7 +243,7 @@ def _firing(series: Sequence[Series], namespaces: Sequence[str]) -> Iterator[Fin
 
 def _ours(one: Series, namespaces: Sequence[str]) -> bool:
     name = _name(one)
-    return name not in _QUIET and (name.startswith(_OURS) or _word(one, "namespace") in namespaces)
+    return name not in _QUIET and (_OURS.search(name) is not None or _word(one, "namespace") in namespaces)
 
 
 def _name(one: Series) -> str:

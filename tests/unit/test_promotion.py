@@ -303,7 +303,12 @@ def approved_run(bundle: Consumed = APPROVED, now: datetime = NOON, **looked: li
 
 def test_the_approved_run_hands_on_its_tuple_its_digests_and_its_window() -> None:
     found = approved_run()
-    assert codes(found) == ["approved-run"]
+    assert codes(found) == ["approved-by-nobody", "approved-run"]
+    told = json.loads(APPROVED.files["after/approved.json"]) | {"approver": "lead"}
+    by_lead = approved_run(
+        replace(APPROVED, files=approved_files(**{"after/approved.json": json.dumps(told).encode()}))
+    )
+    assert codes(by_lead) == ["approved-run"] and "by lead" in by_lead.findings[0].message
     told = json.loads(found.files["approved-run.json"])
     assert told["admit_not_before"] == "2026-08-23T12:00:00Z"
     assert set(json.loads(found.files["tuple.json"])["proposed"]) == set(FIELDS)

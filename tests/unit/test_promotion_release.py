@@ -107,6 +107,7 @@ def test_a_flaw_is_told_with_file_and_line() -> None:
         ({}, "unreadable"),
         ({"notes.txt": b"x"}, "unreadable"),
         ({"a.yaml": Problem("unreadable", "a symbolic link")}, "unreadable"),
+        ({"a.yaml": b"a: b\n", "more": Problem("unreadable", "a symbolic link")}, "unreadable"),
         ({"a.yaml": b"{{ .Values.x }}"}, "unknown-field"),
         ({"a.yaml": b""}, "empty"),
     ],
@@ -373,6 +374,10 @@ def without(data: bytes, name: str) -> bytes:
         ({"audit": without(AUDIT, "dcgm-exporter")}, "current-not-proposed"),
         ({"rollback": b"{}"}, "rollback-malformed-baseline"),
         ({"rollback": altered(ROLLBACK, lambda a: a.update(cluster="another"))}, "rollback-foreign-baseline"),
+        (
+            {"rollback": altered(ROLLBACK, lambda a: a.update(cluster=None, rehearsal=False))},
+            "rollback-foreign-baseline",
+        ),
         ({"rollback": altered(ROLLBACK, lambda a: a.update(verdict="fail"))}, "rollback-audit-not-passed"),
         ({"rollback": Problem("unreadable", "gone")}, "unreadable"),
         ({"evidence": Problem("unreadable", "gone")}, "unreadable"),
@@ -443,7 +448,11 @@ def test_the_command_signs_the_proposal_of_a_run_and_tells_what_is_signed(tmp_pa
     (tmp_path / "signers").write_text(f"lead {key.with_suffix('.pub').read_text()}")
     done = CliRunner().invoke(approve, [str(run / given), "--key", str(key), "--change-id", "CHG-2077"])
     assert done.exit_code == 0, done.output
-    for line in (digest_of(made(proposed())), "release kernel 5.15.0-119-generic", "canary run run-1, anchored"):
+    for line in (
+        digest_of(made(proposed())),
+        "release kernel 5.15.0-119-generic",
+        "canary run run-1, anchored, on gpu-0000",
+    ):
         assert line in done.output
     approver, _ = approval.judge(
         run / approval.NAME,
@@ -505,6 +514,7 @@ def stabilising(now: datetime = BEGAN, **changes: bytes) -> Judgement:
         "tuple": TUPLE.value,
         "manifests": MANIFESTS,
         "canary": proven().files["canary.json"],
+        "approver": judged(Approved(True, "lead", "2026-08-23T00:00:00Z")).files["approver.json"],
         **changes,
     }
     seen = {name: Observed(NEED, data) for name, data in kept.items()}
@@ -524,6 +534,14 @@ def test_what_was_proposed_is_what_was_judged_last() -> None:
     }.items():
         found = stabilising(**{name: data})
         assert bad(found) == ["judged-anew"] and found.files == {}
+
+
+def test_what_is_released_is_what_was_approved() -> None:
+    """The cell of the proposal was run again, and that of the approval was not."""
+    other = json.dumps({"proposal": "sha256:1", "approver": "lead"}).encode()
+    found = stabilising(approver=other)
+    assert bad(found) == ["approval-other-plan"] and found.files == {}
+    assert json.loads(stabilising().files["approved.json"])["approver"] == "lead"
 
 
 def test_all_that_an_approval_rests_on_outlasts_the_window_as_it_is_now() -> None:
@@ -574,6 +592,9 @@ def test_the_answer_reaches_from_the_approval_to_now() -> None:
         ({"name": "GPUOperatorReconciliationFailed"}, ["alert-firing"]),
         ({"name": "KubePodCrashLooping", "namespace": "gpu-operator"}, ["alert-firing"]),
         ({"name": "KubePodCrashLooping", "namespace": "tenant-07"}, []),
+        ({"name": "NodeGpuMissing"}, ["alert-firing"]),
+        ({"name": "HAMISchedulerDown"}, ["alert-firing"]),
+        ({"name": "ShamirShareLost"}, []),
         ({"name": "KubeDcGPUXidError", "alertstate": "pending"}, []),
         ({"name": "KubeDcGPUXidError", "alertstate": "odd"}, ["alert-firing"]),
     ],

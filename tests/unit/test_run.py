@@ -405,8 +405,9 @@ def test_a_step_that_passed_long_ago_is_judged_again_before_anything_stands_on_i
     for goes_on in (lambda: run.check("second", judging()), run.close):
         with pytest.raises(errors.OutOfOrder, match=r"first passed 4\.0 h ago, and counts for 4 h"):
             goes_on()
-    run.check("first", judging())  # by the journal's own clock it is judged now
-    run.clock = lambda: datetime.now(UTC)
+    run.clock = lambda: datetime.now(UTC)  # the journal's own
+    run.check("first", judging())
+    run.check("second", judging())
     run.close()
     assert verdict(run) == ("pass", "all-steps-passed")
 
@@ -422,6 +423,19 @@ def test_what_a_step_needs_must_count_as_well_however_far_back(home: Path) -> No
     run.clock = lambda: late
     with pytest.raises(errors.OutOfOrder, match="first passed"):
         run.check("third", judging())
+
+
+def test_what_stands_on_a_step_is_judged_again_after_it(home: Path) -> None:
+    """A cell that is run once more judges, and keeps, something else than what later cells were told."""
+    run = open_run(replace(BOOK, lasts=4.0), {"reason": "test"})
+    run.check("first", judging())
+    run.check("second", judging())
+    run.check("first", judging())
+    with pytest.raises(errors.OutOfOrder, match="first was judged again after second"):
+        run.close()
+    run.check("second", judging())
+    run.close()
+    assert verdict(run) == ("pass", "all-steps-passed")
 
 
 def test_by_itself_a_step_counts_as_long_as_the_run(run: Run) -> None:
