@@ -35,6 +35,9 @@ from gpurunbook.shown.redact import redact
 from gpurunbook.shown.scraps import CLOSING, TOO_LARGE, payload, scrap
 from gpurunbook.sources.cluster import Cluster
 
+_AHEAD = 5 / 60
+"""Hours that clocks may differ."""
+
 
 class Ledger:
     """The records of one run of one runbook, in one folder."""
@@ -116,6 +119,8 @@ class Ledger:
         state, declared = self.state, self.book.step(step)
         record = state.judged[step]
         hours = (self.clock() - datetime.fromisoformat(record["time"])).total_seconds() / 3600
+        if hours < -_AHEAD:
+            return f"{step} passed {-hours:.1f} h from now: this clock, or that one, is wrong"
         if hours > lasts:
             return f"{step} passed {hours:.1f} h ago, and counts for {lasts:g} h: things change meanwhile"
         for need in declared.needs if declared else ():

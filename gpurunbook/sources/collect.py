@@ -132,6 +132,8 @@ def collect(plan: Plan, told: Callable[[int, int], None] = lambda _done, _all: N
         with _alone(plan.out), ThreadPoolExecutor(plan.jobs) as pool:
             for left in plan.out.glob(f"{_PARTIAL}*"):  # of a collection that was killed
                 shutil.rmtree(left)
+            for left in plan.out.rglob(".*.part"):
+                left.unlink()
             try:
                 return _Work(plan, pool, told).whole()
             except BaseException:
@@ -266,8 +268,9 @@ class _Work:
         return Job(_folder(digest, platform), "trivy", argv, {"trivy.json": ""}, database=self._database)
 
     def _all(self, jobs: Sequence[Job]) -> None:
-        self._known += len(jobs)
-        for future in as_completed([self._pool.submit(self._one, job) for job in jobs]):
+        each = {job.record: job for job in jobs}.values()  # one manifest may stand in an index for two platforms
+        self._known += len(each)
+        for future in as_completed([self._pool.submit(self._one, job) for job in each]):
             self._done.append(future.result())
             self._told(len(self._done), self._known)
 

@@ -13,7 +13,7 @@ from typing import Any
 from gpurunbook.errors import InputError
 from gpurunbook.findings import Finding, Status
 from gpurunbook.plan import Problem
-from gpurunbook.supply import audited, relations
+from gpurunbook.supply import audited, relations, times
 from gpurunbook.supply.audited import Audited
 from gpurunbook.supply.decisions import Decisions, read_decisions
 from gpurunbook.supply.evidence_files import verdict
@@ -77,7 +77,7 @@ class Report:
             "files": {one.name: {"kind": one.kind, "sha256": one.sha256} for one in self.folder.files},
             "cluster": self.cluster,
             "rehearsal": self.rehearsal,
-            "ends": {name: _moment(end) for name, end in sorted(self.ends.items())},
+            "ends": {name: times.spelled(end) for name, end in sorted(self.ends.items())},
             "judged": dict(self.judged),
             "now": _moment(self.terms.now),
             "max_database_age_seconds": self.terms.max_database_age // 10**9,

@@ -24,7 +24,7 @@ from gpurunbook.sources.pins import read_pins
 from gpurunbook.supply.decisions import read_decisions
 from gpurunbook.supply.family import Family
 from gpurunbook.supply.relations import Child
-from tests.unit.gate_evidence import KEY, PLATFORMS, REPOSITORY, VERSIONS, Evidence, decisions, signer, text
+from tests.unit.gate_evidence import KEY, PLATFORMS, REPOSITORY, VERSIONS, Evidence, decisions, sha, signer, text
 
 KEY_FILE = """-----BEGIN PUBLIC KEY-----
 MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAEUcEc8x82ZYoqNqZg4NgtD/4q4qLy
@@ -226,6 +226,21 @@ def test_a_tool_that_ends_well_and_says_no_whole_json_has_not_answered(bench: Be
     assert again.whole and sum(not d.kept for d in again.done) == 1
 
 
+def test_a_manifest_that_an_index_names_twice_is_fetched_once(bench: Bench) -> None:
+    evidence = bench.evidence
+    entries = evidence.docs["index"]["manifests"]
+    twin = {"os": "linux", "architecture": "arm64", "variant": "v8"}
+    index = {
+        **evidence.docs["index"],
+        "manifests": [*entries, {"digest": evidence.child["linux/arm64"], "platform": twin}],
+    }
+    digest = sha(text(index))
+    bench.answer(f"crane-manifest-{digest[7:15]}-", index)
+    made = collect(bench.plan(images={digest: [evidence.repository]}, platforms=()))
+    records = [done.job.record for done in made.done]
+    assert len(records) == len(set(records))
+
+
 def test_a_registry_cannot_name_files_of_ours(bench: Bench) -> None:
     """The config's digest and the platform in an index are the registry's words."""
     evidence = bench.evidence
@@ -403,6 +418,9 @@ def test_what_a_killed_collection_left_is_taken_away(bench: Bench) -> None:
     left = bench.folder / "evidence" / ".partial-x"
     left.mkdir(parents=True)
     (left / "cyclonedx.json").write_text("{")
+    half = bench.folder / "evidence" / "sha256-1" / ".trivy.json.0a1b2c3d.part"
+    half.parent.mkdir()
+    half.write_text("{")
     collect(bench.plan())
     assert not any(part.startswith(".") for path in bench.files() for part in path.relative_to(bench.folder).parts)
 

@@ -412,6 +412,15 @@ def test_a_step_that_passed_long_ago_is_judged_again_before_anything_stands_on_i
     assert verdict(run) == ("pass", "all-steps-passed")
 
 
+def test_a_step_of_a_time_to_come_does_not_count(home: Path) -> None:
+    run = open_run(replace(BOOK, lasts=4.0), {"reason": "test"})
+    begun = datetime.now(UTC)
+    run.check("first", judging())
+    run.clock = lambda: begun - timedelta(days=1)
+    with pytest.raises(errors.OutOfOrder, match=r"first passed 24\.0 h from now"):
+        run.check("second", judging())
+
+
 def test_what_a_step_needs_must_count_as_well_however_far_back(home: Path) -> None:
     third = Step("third", "Third", ("second",))
     run = open_run(replace(BOOK, lasts=4.0, steps=(*BOOK.steps, third)), {"reason": "test"})
