@@ -20,6 +20,7 @@ from gpurunbook.shown.scraps import CLOSING
 OF_THE_BUNDLE = frozenset({"files", "journal", "notebook", "package", "renderer", "source", "versions"})
 """Fields of the manifest that verdict.json does not repeat."""
 
+_STEP = "gpurunbook.step."
 _BOUND = ("renderer", "source", "versions")
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -207,17 +208,27 @@ def _stale(state: State, notebook: Notebook) -> Iterator[dict[str, str]]:
     for cell, scrap in notebook.scraps(CLOSING):
         if scrap["head"] != state.closing["hash"]:
             yield anomaly("stale", cell.key, "it shows an earlier end of this run, which was taken back")
+    for cell in notebook.cells:
+        for name, scrap in cell.scraps.items():
+            step = name.removeprefix(_STEP)
+            # Of several scraps of a name other readers take the last, wherever it stands.
+            if step != name and step != cell.id and not _shows(scrap, state.steps.get(step)):
+                yield anomaly("stale", cell.key, f"it shows the step {step} as it was not judged at the end")
+
+
+def _shows(scrap: Any, data: Mapping[str, Any] | None) -> bool:
+    """Whether it is the scrap of what was judged. As text, for Python takes 1 for True."""
+    return data is not None and canonical(scrap) == canonical({key: data[key] for key in ("status", "passed", "facts")})
 
 
 def _steps(state: State, notebook: Notebook) -> Iterator[dict[str, str]]:
     """Where the notebook does not show a step as the journal has it."""
     for step, data in state.steps.items():
         cell = notebook.cell(step)
-        wanted = {key: data[key] for key in ("status", "passed", "facts")}
-        name = f"gpurunbook.step.{step}"
+        name = f"{_STEP}{step}"
         if cell is None or name not in cell.scraps:
             yield anomaly("step", step, "no cell of this id shows what the journal says was judged")
-        elif cell.scraps[name] != wanted:
+        elif not _shows(cell.scraps[name], data):
             yield anomaly("step", step, "the cell shows something else than the journal says was judged")
         elif cell.errors and data["passed"]:
             yield anomaly("step", step, "the journal says that it passed, the cell shows an error")

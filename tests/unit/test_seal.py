@@ -229,6 +229,34 @@ def test_a_home_that_no_folder_can_be_is_a_source_that_is_not_there(tmp_path: Pa
     assert (manifest["verdict"], kinds(manifest)) == ("unknown", [("source", "")])
 
 
+def test_a_step_that_another_cell_shows_otherwise_is_told(tmp_path: Path) -> None:
+    run = made.passed(tmp_path)
+    data = next(r["data"] for r in run.journal.records if r["event"] == "judged" and r["data"]["step"] == "audit")
+    same = {key: data[key] for key in ("status", "passed", "facts")}
+    for name, step, value in (
+        ("same", "audit", same),
+        ("other", "audit", same | {"status": "fail", "passed": False}),
+        ("unknown", "nope", same),
+    ):
+        cell = {**made.code(name, "1"), "execution_count": 90 + len(name)}
+        cell["outputs"].append(made.scrap(f"gpurunbook.step.{step}", value))
+        run.notebook["cells"].append(cell)
+    run.save()
+    manifest = seal(run.folder)
+    assert [cell for kind, cell in kinds(manifest) if kind == "stale"] == ["other", "unknown"]
+    assert manifest["verdict"] == "pass"
+
+
+def test_a_step_whose_scrap_says_1_for_true_is_not_what_was_judged(tmp_path: Path) -> None:
+    run = made.passed(tmp_path)
+    (shown,) = [o for o in run.cell("audit")["outputs"] if "scrapbook" in json.dumps(o.get("metadata", {}))]
+    (content,) = shown["data"].values()
+    content["data"]["passed"] = 1
+    run.save()
+    manifest = seal(run.folder)
+    assert (manifest["verdict"], kinds(manifest)) == ("unknown", [("step", "audit")])
+
+
 # -- runs that died ------------------------------------------------------------------------------------------------
 
 
