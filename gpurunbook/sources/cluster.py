@@ -181,6 +181,8 @@ class Cluster:
             found += need.kept(items) if need.kept else items
             version = version or metadata.version or ""
             token = metadata.continue_ or ""
+            if not token and metadata.remaining:
+                raise Garbled(f"{metadata.remaining} items remain, and no token is given for them", subject=what)
             if not token:
                 return found, version
             if token in tokens:
@@ -241,6 +243,7 @@ def _told(answer: dict[str, Any], kind: type[_Told], what: str) -> _Told:
 class _Meta(msgspec.Struct, gc=False):
     continue_: str | None = msgspec.field(default=None, name="continue")
     version: str | None = msgspec.field(default=None, name="resourceVersion")
+    remaining: int | None = msgspec.field(default=None, name="remainingItemCount")
 
 
 class _Envelope(msgspec.Struct, gc=False):

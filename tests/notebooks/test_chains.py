@@ -24,8 +24,10 @@ from test_engine_batch import command
 from gpurunbook.errors import InputError
 from gpurunbook.evidence import index
 from gpurunbook.evidence.verify import verify
+from gpurunbook.findings import Verdict
 from gpurunbook.headless import chain, fixture, throwaway
 from gpurunbook.headless.chain import Chain, Link
+from gpurunbook.headless.execute import Outcome
 from gpurunbook.headless.expectation import Deed, scenarios
 from gpurunbook.journal import read
 from gpurunbook.runbook.site import Site, load
@@ -148,6 +150,14 @@ def test_a_dry_run_that_is_not_as_expected_ends_the_chain(home: Path) -> None:
     )
     (first,) = run(home, "later")
     assert first.missed[0].startswith("one, dry run: verdict")
+
+
+def test_a_run_that_came_to_nothing_and_says_no_word_is_trouble(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    silent = Outcome(home, "node_cordon", Verdict.UNKNOWN, "not-closed", "", "", "", "unsealed")
+    monkeypatch.setattr(chain.execute, "run", lambda *_, **__: silent)
+    lay(home, one=({"apply": False}, OK))
+    (only,) = run(home, "one")
+    assert (only.missed, only.trouble) == ((), "not-closed")
 
 
 def test_what_the_scenario_gives_wins_over_the_dry_run(home: Path) -> None:
