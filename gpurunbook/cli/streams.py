@@ -32,9 +32,10 @@ class _Words(io.FileIO):
 
     def write(self, data: Any) -> int:
         try:
-            return super().write(data) or 0
+            written = super().write(data)
         except OSError:
             return len(data)
+        return len(data) if written is None else written  # None: it would block, and may not
 
 
 def _lost(wrong: OSError) -> OSError | RunbookError:

@@ -7,6 +7,7 @@ Not covered: the words themselves (the tests of each command).
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -100,6 +101,25 @@ def test_an_answer_stands_without_its_words_on_standard_error(
         assert (other.returncode, other.stdout) == (0, wanted.stdout)
 
 
+def test_full_pipes_that_may_not_block_are_told_or_left_out(here: Path) -> None:
+    ends = {}
+    for descriptor in (1, 2):
+        reading, writing = os.pipe()
+        os.set_blocking(writing, False)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                os.write(writing, b"x" * 65536)
+        words = ["audit", "--pod-json", "pods.json", "-o", "json"]
+        streams = {1: {"stdout": writing, "stderr": subprocess.PIPE}, 2: {"stdout": subprocess.PIPE, "stderr": writing}}
+        ends[descriptor] = ran(command(words), cwd=here, **streams[descriptor])
+        os.close(reading)
+        os.close(writing)
+    assert ends[1].returncode == 2
+    assert b"unwritten: standard output" in ends[1].stderr
+    assert ends[2].returncode == 0
+    assert ends[2].stdout.endswith(b"}\n")
+
+
 def test_a_crash_of_ours_ends_with_2_also_where_it_cannot_be_told(here: Path) -> None:
     crash = "import gpurunbook.cli as c; c._ran = lambda _: 1 / 0; c.main()"
     with open("/dev/full", "wb") as full:
@@ -108,16 +128,19 @@ def test_a_crash_of_ours_ends_with_2_also_where_it_cannot_be_told(here: Path) ->
 
 def test_what_the_file_system_refuses_is_told_without_a_traceback(here: Path) -> None:
     (here / "file").write_text("")
-    for words in (["vsa", "run", "--key", "k", "--out", "file/x"], ["run", "provenance_audit", "--out", "file/x"]):
-        done = ran(
-            command(words),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            cwd=here,
-            env={**os.environ, "GPURUNBOOK_HOME": str(ROOT)},
-        )
+    home = {**os.environ, "GPURUNBOOK_HOME": str(ROOT)}
+    refused = "import errno, gpurunbook.cli as c\ndef no(**_): raise OSError(errno.EROFS, 'Read-only', '/x')\n"
+    for given, says in (
+        (command(["run", "provenance_audit", "--out", "file/x"]), b"Not a directory"),
+        (command(["new", "provenance_audit", "--out", "file/x"]), b"Not a directory"),
+        (
+            [sys.executable, "-c", f"{refused}c.group.main = no; c.main()"],
+            b"not-kept: /x: the file system refused: Read",
+        ),
+    ):
+        done = ran(given, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=here, env=home)
         assert (done.returncode, done.stdout) == (2, b"")
-        assert b"Not a directory" in done.stderr
+        assert says in done.stderr
 
 
 def test_closed_input_is_an_empty_list_and_no_crash(here: Path) -> None:
