@@ -63,6 +63,7 @@ class Parameters(Common, frozen=True, kw_only=True, forbid_unknown_fields=True):
         str, described("admit, or: who signs evidence, an allowed_signers file or a cosign public key")
     ] = ""
     alerts: Annotated[str, described("admit: Prometheus' answer to query_range of ALERTS over the window")] = ""
+    alert_rules: Annotated[str, described("admit: Prometheus' answer to rules: which alerts there are")] = ""
     now: Annotated[str, described("judge at this time, RFC 3339, which makes it a rehearsal; empty: the clock")] = ""
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from gpurunbook.errors import InputError
 from gpurunbook.findings import Finding, Status, Verdict
-from gpurunbook.plan import Check, Document, Judgement, Need, Now, Object, Recorded, Seen, Table
+from gpurunbook.plan import Check, Document, Judgement, Need, Now, Object, Observed, Problem, Recorded, Seen, Table
 from gpurunbook.supply import admission, strictjson, times, vsa
 from gpurunbook.supply.audit import identity
 from gpurunbook.supply.members import at
@@ -122,15 +122,18 @@ def _refused(message: str) -> Check:
     return Check("Stabilisation window", {}, lambda _: Judgement((found,)))
 
 
-def stabilised(alerts: str, namespaces: Sequence[str]) -> Check:
+def stabilised(alerts: str, rules: str, namespaces: Sequence[str]) -> Check:
     """Writes nothing. Whether the window is over, and no alert about the GPU stack fired in what was captured.
 
     alerts: Prometheus' answer to a query of ALERTS from the approval until now (`query_range`). Before the end the
-    answer is `approved-not-admitted`, and the alerts are not judged.
+    answer is `approved-not-admitted`, and the alerts are not judged. rules: Prometheus' answer to `/api/v1/rules`:
+    nothing fires for which there is no rule.
     """
     needs: dict[str, Need] = {"approved": Recorded("tuple", "approved-run.json"), "now": Now()}
     if alerts:
         needs["alerts"] = Document(alerts, 64 << 20)
+    if rules:
+        needs["rules"] = Document(rules, 64 << 20)
 
     def judge(seen: Seen) -> Judgement:
         return judge_stabilised(seen, namespaces)
@@ -139,7 +142,7 @@ def stabilised(alerts: str, namespaces: Sequence[str]) -> Check:
 
 
 def judge_stabilised(seen: Seen, namespaces: Sequence[str]) -> Judgement:
-    """Writes nothing. seen: `approved`, `now`, and `alerts` where a file was given."""
+    """Writes nothing. seen: `approved`, `now`, and `alerts` and `rules` where files were given."""
     observed = seen["approved"]
     if observed.problem is not None:
         return Judgement((_found(Status.UNKNOWN, "unreadable", observed.problem.message, "Run cell 'tuple'."),))
@@ -161,7 +164,7 @@ def judge_stabilised(seen: Seen, namespaces: Sequence[str]) -> Judgement:
         remedy = "Capture it again with the HTTP API: /api/v1/query_range?query=ALERTS."
         return Judgement((_found(Status.UNKNOWN, malformed.code, malformed.message, remedy),), facts=facts)
     began = times.instant(json.loads(observed.value)["approved_at"]) or 0
-    findings = [*_covered(kind, series, began, now), *_firing(series, namespaces)]
+    findings = [*_covered(kind, series, began, now), *_ruled(seen.get("rules"), now), *_firing(series, namespaces)]
     if not any(f.status in (Status.FAIL, Status.UNKNOWN) for f in findings):
         message = f"the window ended {until}; no alert about the GPU stack fired in {len(series)} series"
         findings.append(_found(Status.PASS, "stabilised", message, "Entitlement and workloads may be admitted."))
@@ -202,6 +205,52 @@ def read_alerts(data: bytes) -> tuple[str, list[Series]]:
     except (InputError, KeyError, TypeError, ValueError, OverflowError) as wrong:
         raise InputError(f"not Prometheus' answer to a query of ALERTS: {wrong}", code="alerts-malformed") from None
     return str(kind), series
+
+
+def _ruled(observed: Observed | None, now: int) -> Iterator[Finding]:
+    """Whether Prometheus has rules about the GPU stack, and evaluates them."""
+    remedy = "Capture /api/v1/rules, and name the file in `alert_rules`."
+    problem = (
+        Problem("", "no answer of Prometheus says which alerts there are") if observed is None else observed.problem
+    )
+    if observed is None or problem is not None:
+        yield _found(Status.UNKNOWN, "alert-rules-not-given", problem.message if problem else "", remedy)
+        return
+    try:
+        rules = list(read_rules(observed.value))
+    except InputError as malformed:
+        yield _found(Status.UNKNOWN, malformed.code, malformed.message, remedy)
+        return
+    if not rules:
+        message = "no rule is about the GPU stack: that none of its alerts fired says nothing"
+        yield _found(Status.UNKNOWN, "alert-rules-missing", message, "Have the rules of the platform restored.")
+    for name, health, evaluated in rules:
+        if health != "ok" or abs(now - evaluated) > _GAP:
+            message = f"{name} has health {health!r:.20}, and was evaluated {times.spelled(evaluated)}"
+            yield _found(
+                Status.UNKNOWN, "alert-rules-unhealthy", message, "Have the rule put right; then capture again."
+            )
+
+
+def read_rules(data: bytes) -> Iterator[tuple[str, str, int]]:
+    """Writes nothing. Name, health and time of evaluation of each alerting rule about the GPU stack.
+
+    Raises InputError `alert-rules-malformed` for what is no answer to `/api/v1/rules`.
+    """
+    try:
+        answer = strictjson.loads(data)
+        if at(answer, "status") != "success" or at(answer, "warnings"):
+            raise InputError(f"its status is {at(answer, 'status')!r:.40}")
+        for group in answer["data"]["groups"]:
+            for rule in group["rules"]:
+                if rule["type"] == "alerting" and _OURS.search(rule["name"]):
+                    moment = times.instant(rule["lastEvaluation"])
+                    if moment is None:
+                        raise InputError(f"{rule['name']} was evaluated {rule['lastEvaluation']!r:.40}")
+                    yield rule["name"], str(rule["health"]), moment
+    except (InputError, KeyError, TypeError, ValueError) as wrong:
+        message = f"not Prometheus' answer to /api/v1/rules: {wrong}"
+        raise InputError(message, code="alert-rules-malformed") from None
 
 
 def _covered(kind: str, series: Sequence[Series], began: int, now: int) -> Iterator[Finding]:

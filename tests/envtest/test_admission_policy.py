@@ -259,7 +259,7 @@ def test_a_large_pod_against_a_large_release_stays_within_the_cost_limit(
     admin: Client, gpu: str, installed: None
 ) -> None:
     repository = "registry.example/" + "a-long-path/" * 12 + "operand"
-    many = {f"sha256:{n:064x}": [f"{repository}-{n}:v1.2.3-ubuntu22.04"] for n in range(400)}
+    many = {f"sha256:{n:064x}": [f"{repository}-{n}:v1.2.3-ubuntu22.04"] for n in range(5000)}
     with changed(admin, admission.config_map(release(gpu, current=many))):
         fitting = [references[0] for references in list(many.values())[-40:]]
         until(lambda: create(admin, gpu, containers=fitting[:1]).code == 201)

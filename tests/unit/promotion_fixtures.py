@@ -3,7 +3,7 @@
     python tests/unit/promotion_fixtures.py evidence     evidence/, evidence-other-sbom/, evidence-other-platform/
     python tests/unit/promotion_fixtures.py canary       canary/: a sealed bundle of a canary run that never was
     python tests/unit/promotion_fixtures.py approved RUN approved/: the same of the approving run whose folder is given
-    python tests/unit/promotion_fixtures.py alerts       data/alerts.json, data/alerts-firing.json
+    python tests/unit/promotion_fixtures.py alerts       data/alerts*.json, data/alert-rules*.json
 
 Everything is invented: no image, key, vulnerability or run of these is real. A bundle that is made anew has another
 manifest digest; put it into the scenarios.
@@ -159,6 +159,25 @@ def alerts() -> None:
         keep(HERE / "data" / f"{name}.json", json.dumps(answer, sort_keys=True).encode() + b"\n")
 
 
+def rules() -> None:
+    for name, listed in (
+        ("alert-rules", ["KubeDcGPUXidError", "KubeDcHamiSchedulerUnavailable"]),
+        ("alert-rules-none", []),
+    ):
+        made = [
+            {
+                "type": "alerting",
+                "name": rule,
+                "health": "ok",
+                "state": "inactive",
+                "lastEvaluation": "2026-08-23T12:04:31.123456789Z",
+            }
+            for rule in ["Watchdog", "KubePodNotReady", *listed]
+        ]
+        answer = {"status": "success", "data": {"groups": [{"name": "platform", "rules": made}]}}
+        keep(HERE / "data" / f"{name}.json", json.dumps(answer, sort_keys=True).encode() + b"\n")
+
+
 # -- bundles ---------------------------------------------------------------------------------------------------------
 
 
@@ -292,6 +311,7 @@ if __name__ == "__main__":
             canary()
         case ["alerts"]:
             alerts()
+            rules()
         case ["approved", folder]:
             approved(Path(folder))
         case _:

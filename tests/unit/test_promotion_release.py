@@ -495,11 +495,29 @@ DOG = series("Watchdog")
 QUIET = answer(DOG)
 
 
-def window(alerts: bytes | Problem | None = QUIET, now: datetime = ENDS + timedelta(minutes=1)) -> Judgement:
+def rule(name: str = "KubeDcGPUXidError", now: datetime = ENDS, **more: Any) -> dict[str, Any]:
+    evaluated = now.strftime("%Y-%m-%dT%H:%M:%S.123456789Z")
+    return {"type": "alerting", "name": name, "health": "ok", "lastEvaluation": evaluated, **more}
+
+
+def ruled(*listed: dict[str, Any], **more: Any) -> bytes:
+    groups = [{"name": "platform", "rules": [rule("Watchdog"), *listed]}]
+    return json.dumps({"status": "success", "data": {"groups": groups}, **more}).encode()
+
+
+def window(
+    alerts: bytes | Problem | None = QUIET,
+    now: datetime = ENDS + timedelta(minutes=1),
+    rules: bytes | Problem | None = b"",
+) -> Judgement:
     seen = {"approved": Observed(NEED, approved_run().files["approved-run.json"]), "now": Observed(Now(), now)}
     if alerts is not None:
         broken = isinstance(alerts, Problem)
         seen["alerts"] = Observed(NEED, problem=alerts) if broken else Observed(NEED, alerts)  # type: ignore[arg-type]
+    rules = ruled(rule(now=now)) if rules == b"" else rules
+    if rules is not None:
+        wrong = isinstance(rules, Problem)
+        seen["rules"] = Observed(NEED, problem=rules) if wrong else Observed(NEED, rules)  # type: ignore[arg-type]
     return judge_stabilised(seen, NAMESPACES)
 
 
@@ -649,6 +667,29 @@ def test_an_instant_answer_tells_of_one_moment_only() -> None:
 )
 def test_what_is_no_answer_to_a_query_of_alerts_is_refused(data: bytes) -> None:
     assert bad(window(data)) == ["alerts-malformed"]
+
+
+@pytest.mark.parametrize(
+    ("rules", "wanted"),
+    [
+        (None, "alert-rules-not-given"),
+        (Problem("unreadable", "gone"), "alert-rules-not-given"),
+        (ruled(), "alert-rules-missing"),
+        (ruled(rule(type="recording")), "alert-rules-missing"),
+        (ruled(rule("KubePodNotReady")), "alert-rules-missing"),
+        (ruled(rule(health="err")), "alert-rules-unhealthy"),
+        (ruled(rule(health="unknown")), "alert-rules-unhealthy"),
+        (ruled(rule(now=ENDS - timedelta(minutes=10))), "alert-rules-unhealthy"),
+        (ruled(rule(), rule("DcgmExporterDown", health="err")), "alert-rules-unhealthy"),
+        (ruled(rule(lastEvaluation="0001-01-01T00:00:00Z")), "alert-rules-unhealthy"),
+        (ruled(rule(lastEvaluation="")), "alert-rules-malformed"),
+        (ruled(rule(), status="error"), "alert-rules-malformed"),
+        (b"[]", "alert-rules-malformed"),
+        (b'{"status": "success", "data": {"groups": {}}}', "alert-rules-missing"),
+    ],
+)
+def test_nothing_fires_for_which_there_is_no_rule(rules: bytes | Problem | None, wanted: str) -> None:
+    assert bad(window(rules=rules)) == [wanted]
 
 
 def test_without_an_answer_nothing_is_known() -> None:
