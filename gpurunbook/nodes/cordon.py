@@ -286,7 +286,8 @@ def lost(
     uid = (node.get("metadata") or {}).get("uid")
     if cordoned and uid != cordoned:
         what = f"the node was deleted and joined again (its uid is {uid}, {cordoned} was cordoned): {what}"
-    came = f"{len(pods)} pods came to the node: {', '.join(pods[:20])}" if pods else "no pod came to the node"
+    many = "1 pod" if len(pods) == 1 else f"{len(pods)} pods"
+    came = f"{many} came to the node: {', '.join(pods[:20])}" if pods else "no pod came to the node"
     remedy = "The cordon is made again and the holders are judged again."
     if now.state == ANOTHER:
         remedy = "Somebody else took the node: talk to them; it is not made again."

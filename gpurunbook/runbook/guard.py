@@ -167,16 +167,22 @@ class Guard:
         return Stood(time, self._clock() - moment, seen, stood.uid)
 
     def _in_journal(self) -> Stood | None:
-        """When it last stood for sure: once it was made, and at the beginning of each step that was judged later."""
+        """When it last stood for sure: once it was made, when it was seen whole again, and at the beginning of each
+        step that was judged later, unless it was missed then."""
         stands = self._run.book.stands
         assert stands is not None
         found = begun = uid = ""
+        gone = False
         for record in self._run.journal.records:
-            event, data = record["event"], record["data"]
+            event, data, time = record["event"], record["data"], record["time"]
             if event == "result" and data["step"] == stands.since and data["how"] != "refused":
-                found, uid = record["time"], data["target"]["uid"]
+                found, uid, gone = time, data["target"]["uid"], False
+            elif event == "lost":
+                begun, gone = "", True
+            elif event == "whole":
+                found, gone = time, False
             elif event == "step":
-                begun = record["time"]
+                begun = "" if gone else time
             elif event == "judged" and found and data["step"] != stands.since:
                 found = max(found, begun)
         return Stood(found, None, {}, uid) if found else None

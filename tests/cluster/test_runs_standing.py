@@ -295,7 +295,7 @@ def test_a_lost_cordon_is_told_with_the_time_at_which_it_stood_and_what_landed(l
     (record,) = told(run)
     result = next(r["time"] for r in records(run) if r["event"] == "result" and r["data"]["name"] == "cordon")
     assert result < record["stood"] < record["missed"]
-    assert f"1 pods came to the node: default/landed-{node}" in record["findings"][0]["message"]
+    assert f"1 pod came to the node: default/landed-{node}" in record["findings"][0]["message"]
     assert "last seen whole" in record["findings"][0]["message"]
 
 
@@ -503,6 +503,28 @@ def test_a_busy_manager_is_waited_for_and_no_run_closes_well_meanwhile(lab: Lab,
     step(run, "close")
     assert verdict(run) == ("pass", "all-steps-passed")
     assert marks(lab.seen(node)) == WHOLE
+
+
+def test_after_a_kernel_restart_a_step_in_which_it_was_missed_is_no_proof_that_it_stood(lab: Lab) -> None:
+    node = lab.node()
+    values = lab.planned(node)
+    run = lab.cordon(node, **values)
+    finish(run, until="mark")
+    made = next(r["time"] for r in records(run) if r["event"] == "result" and r["data"]["name"] == "cordon")
+    lab.change(node, {"metadata": {"labels": {PAUSED: "true_paused-for-driver-upgrade"}}})
+    lose(lab, node, "cordon")
+    lab.land(node, f"landed-{node}")
+    custom(run, lambda _: Progress("done", (), OVER))
+    rest(run, after="settled", close=False)
+    lab.change(node, {"metadata": {"labels": {PAUSED: "true"}}})
+    later = lab.cordon(node, **values, run_id=run.id)
+    step(later, "again")
+    assert [record["stood"] for record in told(run)] == [told(run)[0]["stood"], made]
+    assert "1 pod came" in told(run)[1]["findings"][0]["message"]
+    step(later, "close")
+    said = closing(run)["message"]
+    assert said.startswith("The cordon was lost once and was made again")
+    assert f"meanwhile landed default/landed-{node}." in said
 
 
 def test_a_cordon_that_others_made_whole_again_is_told_too(lab: Lab) -> None:

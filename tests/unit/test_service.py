@@ -465,7 +465,7 @@ def test_pods_that_were_not_there_before_are_told_whatever_their_clock_says() ->
     daemon = pod("daemon", "u3", kind="DaemonSet")
     mirror = pod("mirror", "u4", kind="Node")
     text = kept(LOST["both"], [old, new, daemon, mirror], stood(old)).findings[0].message
-    assert text.endswith("last seen whole 3 s ago; 1 pods came to the node: t/new")
+    assert text.endswith("last seen whole 3 s ago; 1 pod came to the node: t/new")
 
 
 @pytest.mark.parametrize(
