@@ -122,7 +122,8 @@ Seen = Mapping[str, Observed]
 class Consumed:
     """A bundle as it verified. strength: consistent, anchored, signed, altered, unsealed; told: what is not as sealed.
 
-    The rest is what its manifest says, and can be believed as far as the strength goes; steps: those that passed.
+    The rest is what its manifest says, and can be believed as far as the strength goes; steps: those that passed;
+    weaker: which gates of its own it went past (broken glass, overrides).
     """
 
     strength: str
@@ -137,6 +138,7 @@ class Consumed:
     end: str = ""
     steps: tuple[str, ...] = ()
     files: Mapping[str, bytes] = field(default_factory=dict)
+    weaker: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

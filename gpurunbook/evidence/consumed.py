@@ -56,6 +56,7 @@ def consume(need: Bundle, home: Path) -> tuple[Consumed, dict[str, bytes]]:
         end=manifest["end"],
         steps=tuple(step["id"] for step in manifest["steps"] if step["passed"]),
         files=files,
+        weaker=(*(["break_glass"] if manifest["break_glass"] else []), *map(str, manifest["overrides"])),
     )
     kept = {f"{manifest['run']}-{Path(name).name}": data for name, data in files.items()}
     return found, {f"{manifest['run']}-{bundle.MANIFEST}": raw, **kept}

@@ -31,7 +31,7 @@ ROWS = 50
 FINDINGS = 500
 """Failing records that become a finding each; past that one finding per code says how many more."""
 
-_NAMESPACE = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
+NAMESPACE = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 
 _CLASSES = ("manifest", "local", "config", "mutable", "malformed", "unresolved", "never-started")
 
@@ -53,7 +53,7 @@ class Scope:
 
     def __post_init__(self) -> None:
         for name in self.namespaces:
-            if not isinstance(name, str) or not _NAMESPACE.fullmatch(name):
+            if not isinstance(name, str) or not NAMESPACE.fullmatch(name):
                 raise ParameterError(
                     f"{str(name)[:80]!r} is no name of a namespace",
                     subject="namespaces",

@@ -68,6 +68,9 @@ class Wanted:
         if bundle.verdict != "pass":
             message = f"run {bundle.run} ended as {bundle.verdict!r:.40}, wanted pass"
             yield self.found(Status.FAIL, f"{self.word}-not-passed", message)
+        if bundle.weaker:
+            message = f"run {bundle.run} went past gates of its own: {', '.join(bundle.weaker)}"
+            yield self.found(Status.FAIL, f"{self.word}-gate-overridden", message)
         if not uid or bundle.cluster != uid:
             message = f"run {bundle.run} was on cluster {bundle.cluster or 'unknown'}, this one is {uid or 'unknown'}"
             yield self.found(Status.FAIL, f"{self.word}-other-cluster", message)

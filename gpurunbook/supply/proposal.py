@@ -15,7 +15,7 @@ from gpurunbook.errors import InputError
 from gpurunbook.findings import Finding, Status, Verdict
 from gpurunbook.plan import Approval, Approved, Check, Document, Judgement, Need, Object, Recorded, Seen, Table
 from gpurunbook.supply import admission, baseline, strictjson
-from gpurunbook.supply.audit import identity
+from gpurunbook.supply.audit import NAMESPACE, identity
 from gpurunbook.supply.consumed import problem
 from gpurunbook.supply.promotion import as_file, digest, digest_of
 from gpurunbook.supply.tuple import Tuple, as_yaml, diff
@@ -112,8 +112,11 @@ def _sets(release: admission.Release) -> Iterator[Finding]:
 
 def _parameters(release: admission.Release, terms: Mapping[str, Any]) -> Iterator[Finding]:
     namespace = terms["admission"]["namespace"]
-    if namespace in terms["namespaces"]:
-        message = f"the released images would be kept in {namespace}, where they are what decides who may run"
+    # Without a name the API server takes the parameters from the namespace of the pod that it judges.
+    if not NAMESPACE.fullmatch(namespace) or namespace in terms["namespaces"]:
+        message = (
+            f"{namespace!r:.80} is no namespace of its own: whoever writes to a GPU namespace would decide what runs"
+        )
         yield _found(Status.FAIL, "admission-namespace", namespace, message)
     size = admission.size(release)
     if size > admission.LIMIT:

@@ -209,6 +209,7 @@ def test_an_anchored_or_signed_canary_of_the_proposed_tuple_is_proof(strength: s
         ({"verdict": "unknown"}, ["canary-not-passed"]),
         ({"end": "2026-08-21T09:24:59Z"}, ["canary-after-its-end"]),
         ({"end": ""}, ["canary-after-its-end"]),
+        ({"weaker": ("break_glass",)}, ["canary-gate-overridden"]),
         ({"cluster": "another"}, ["canary-other-cluster"]),
         ({"cluster": ""}, ["canary-other-cluster"]),
         ({"files": {}}, ["canary-malformed"]),

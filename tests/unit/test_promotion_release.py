@@ -394,8 +394,9 @@ def test_an_image_that_is_rendered_and_was_never_seen_is_told() -> None:
 
 
 def test_the_parameters_of_admission_lie_apart_and_fit_into_one_object() -> None:
-    inside = {**TERMS, "admission": {"enforcement": "warn", "namespace": "gpu-operator"}}
-    assert bad(proposed(terms=inside)) == ["admission-namespace"]
+    for name in ("gpu-operator", "", " ", "kube-system\n"):  # "": that of the pod
+        inside = {**TERMS, "admission": {"enforcement": "warn", "namespace": name}}
+        assert bad(proposed(terms=inside)) == ["admission-namespace"]
 
     def grow(audit: Any) -> None:
         record = next(r for r in audit["records"] if r["runtime_class"] == "manifest")
