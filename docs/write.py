@@ -11,8 +11,8 @@ from pathlib import Path
 import msgspec
 
 from gpurunbook.cli import COMMANDS
+from gpurunbook.declared import runbooks
 from gpurunbook.declared.common import Changing, Common
-from gpurunbook.folder import steps
 
 COMMANDS_HEAD = """# Commands
 
@@ -45,11 +45,11 @@ def parameters() -> str:
     """Writes nothing. The page of parameters: those that runbooks share, then each runbook's own."""
     shared = TABLE + "".join(_rows(Common, None))
     changing = "\n## Those that change something\n" + TABLE + "".join(_rows(Changing, Common))
-    return PARAMETERS_HEAD + shared + changing + "".join(map(_of, steps.names()))
+    return PARAMETERS_HEAD + shared + changing + "".join(map(_of, runbooks.names()))
 
 
 def _of(runbook: str) -> str:
-    own = steps.declared(runbook).parameters
+    own = runbooks.declared(runbook).parameters
     shared = Changing if issubclass(own, Changing) else Common
     return f"\n## {runbook}\n" + TABLE + "".join(_rows(own, shared))
 

@@ -13,7 +13,8 @@ import tempfile
 from pathlib import Path
 
 from gpurunbook.evidence import seal
-from gpurunbook.folder import keep, steps, workspace
+from gpurunbook.declared.runbooks import names
+from gpurunbook.folder import keep, workspace
 from gpurunbook.headless import batch
 
 HERE = Path(__file__).parent
@@ -49,4 +50,4 @@ def plain(raw: bytes) -> bytes:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:] or list(steps.names())))
+    sys.exit(main(sys.argv[1:] or names()))

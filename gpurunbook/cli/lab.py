@@ -31,8 +31,8 @@ def lab(
     What is not known here is passed on to `jupyter lab`, such as --no-browser. The sources in runbooks/ and the files
     of sealed runs cannot be saved there.
     """
+    from gpurunbook.declared.runbooks import names
     from gpurunbook.folder import workspace
-    from gpurunbook.folder.steps import names
 
     home = workspace.find_home()
     copy = None

@@ -149,9 +149,9 @@ def _gathered(
     runbook: str, files: tuple[Path, ...], sets: tuple[str, ...], cluster: str, out: Path | None, run_id: str
 ) -> tuple[Path, Path, dict[str, Any], str]:
     """Home, folder of runs, parameters, and run id, all judged before anything is made."""
+    from gpurunbook.declared.runbooks import declared
     from gpurunbook.errors import ParameterError
     from gpurunbook.folder import workspace
-    from gpurunbook.folder.steps import declared
     from gpurunbook.runbook import given
 
     values = given.gather(declared(runbook), files, sets, cluster)

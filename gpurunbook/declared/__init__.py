@@ -1,1 +1,1 @@
-"""One module per runbook: its parameters, steps and permissions."""
+"""One module per runbook: its parameters, steps and permissions; and which runbooks there are."""

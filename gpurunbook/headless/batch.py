@@ -16,8 +16,8 @@ from multiprocessing import connection
 from pathlib import Path
 from typing import IO, Any
 
+from gpurunbook.declared.runbooks import declared
 from gpurunbook.errors import InputError, RunbookError
-from gpurunbook.folder.steps import declared
 from gpurunbook.headless import execute, fixture
 from gpurunbook.headless.chain import Chain, Link
 from gpurunbook.headless.execute import Outcome

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from gpurunbook.folder.steps import declared
+from gpurunbook.declared.runbooks import declared
 from gpurunbook.headless import engine, execute, throwaway
 from gpurunbook.headless.execute import Outcome
 from gpurunbook.headless.expectation import PLANNED, Deed, Expectation, Scenario, differences

@@ -1,6 +1,6 @@
 """The form of a runbook notebook, judged: reading, the verdict per file, and the repair of what is form only.
 
-The rules stand in `lint_form` (the file, its cells, its parameters) and `lint_code` (what the cells do).
+The rules stand in `form` (the file, its cells, its parameters) and `code` (what the cells do).
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from gpurunbook.declared.book import Runbook
+from gpurunbook.declared.runbooks import declared
 from gpurunbook.errors import InputError, ParameterError
 from gpurunbook.folder import keep
-from gpurunbook.folder.source import Notebook, canonical, read
-from gpurunbook.folder.steps import declared
-from gpurunbook.lint import lint_code, lint_form
+from gpurunbook.lint import code, form
+from gpurunbook.lint.source import Notebook, canonical, read
 
-RULES = (*lint_form.RULES, *lint_code.RULES)
+RULES = (*form.RULES, *code.RULES)
 """All rules, in the order in which a notebook is read."""
 
 

@@ -17,10 +17,10 @@ import msgspec
 
 import gpurunbook
 from gpurunbook.declared.book import Runbook
+from gpurunbook.declared.runbooks import declared
 from gpurunbook.errors import GateError, ParameterError, RunbookError
 from gpurunbook.findings import EXIT, Finding, Status, Verdict, worst
 from gpurunbook.folder import keep, parameters, workspace
-from gpurunbook.folder.steps import declared
 from gpurunbook.journal import Record, State, digest
 from gpurunbook.plan import Approved, Change, Check, Need, Observed, Progress, Wait
 from gpurunbook.runbook import authority, changing, identity, lease, waiting

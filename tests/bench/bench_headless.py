@@ -89,7 +89,7 @@ def seal_again(run_dir: Path, out: Path) -> tuple[float, float]:
 
 def headless(pairs: int, runbooks: list[str]) -> None:
     """Prints two lines per main scenario of a runbook: wall and CPU seconds."""
-    from gpurunbook.folder.steps import declared
+    from gpurunbook.declared.runbooks import declared
     from gpurunbook.headless import batch, execute, fixture
     from gpurunbook.runbook import given
 

@@ -24,7 +24,7 @@ CHECKS = """
 import json, sys
 import gpurunbook as rb
 from gpurunbook.runbook.run import open_run
-from gpurunbook.folder.steps import declared
+from gpurunbook.declared.runbooks import declared
 run = open_run(declared("node_cordon"), {"node": sys.argv[1], "holders": "may-stay"})
 p = run.parameters
 for cell in json.load(open(sys.argv[2]))["cells"]:

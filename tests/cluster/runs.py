@@ -19,7 +19,7 @@ import yaml
 from embedded_server import SMALL, Embedded, start, stop
 
 import gpurunbook as rb
-from gpurunbook.folder.steps import declared
+from gpurunbook.declared.runbooks import declared
 from gpurunbook.journal import Record, State, read, replay
 from gpurunbook.nodes.cordon import ANNOTATION, TAINT, toleration
 from gpurunbook.runbook.run import Run, open_run

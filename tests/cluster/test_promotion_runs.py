@@ -17,8 +17,8 @@ import pytest
 from click.testing import CliRunner
 
 from gpurunbook.cli.changes import approve
+from gpurunbook.declared.runbooks import declared
 from gpurunbook.evidence.seal import manifest_digest
-from gpurunbook.folder.steps import declared
 from gpurunbook.headless import execute, fixture, throwaway
 from gpurunbook.headless.execute import Outcome
 from gpurunbook.journal import digest

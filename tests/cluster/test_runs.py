@@ -24,8 +24,8 @@ from runs import Lab, closing, ended, finish, marks, owner, records, rest, step,
 import gpurunbook as rb
 from gpurunbook import errors
 from gpurunbook.declared.book import Permission
+from gpurunbook.declared.runbooks import declared
 from gpurunbook.folder.parameters import load
-from gpurunbook.folder.steps import declared
 from gpurunbook.journal import Journal, canonical, digest
 from gpurunbook.runbook import approval, authority, permissions, plans
 from gpurunbook.runbook.run import Run

@@ -18,10 +18,10 @@ import yaml
 from conftest import eventually
 
 from gpurunbook.declared.book import Permission
+from gpurunbook.declared.runbooks import declared
 from gpurunbook.embedded.actors.client import Client
 from gpurunbook.errors import Denied
 from gpurunbook.folder import parameters
-from gpurunbook.folder.steps import declared
 from gpurunbook.headless.batch import in_home
 from gpurunbook.headless.chain import Chain
 from gpurunbook.headless.expectation import Deed, Scenario

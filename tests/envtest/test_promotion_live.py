@@ -18,10 +18,10 @@ from typing import Any
 import pytest
 import yaml
 
+from gpurunbook.declared.runbooks import declared
 from gpurunbook.embedded.actors.client import Client
 from gpurunbook.evidence.seal import manifest_digest
 from gpurunbook.folder import parameters
-from gpurunbook.folder.steps import declared
 from gpurunbook.headless import execute
 from gpurunbook.runbook import given, permissions
 from gpurunbook.runbook.site import Site

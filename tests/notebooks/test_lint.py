@@ -20,10 +20,10 @@ from click.testing import CliRunner
 
 from gpurunbook.cli.lint import lint as command
 from gpurunbook.declared.book import Runbook, Step, described
+from gpurunbook.declared.runbooks import names
 from gpurunbook.errors import InputError, ParameterError
-from gpurunbook.folder.source import dump, read
-from gpurunbook.folder.steps import names
 from gpurunbook.lint import lint as linter
+from gpurunbook.lint.source import dump, read
 
 FILES = Path(__file__).parent / "lint"
 RUNBOOKS = Path(__file__).parents[2] / "runbooks"

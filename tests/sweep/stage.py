@@ -20,9 +20,9 @@ from typing import Any
 
 import cells
 
+from gpurunbook.declared.runbooks import declared, defaults
 from gpurunbook.embedded import __main__ as starter
 from gpurunbook.folder import workspace
-from gpurunbook.folder.steps import declared, defaults
 from tests.cluster import embedded_server
 
 ROOT = Path(__file__).parents[2]

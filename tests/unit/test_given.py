@@ -11,9 +11,9 @@ import pytest
 import yaml
 from papermill.iorw import NoDatesSafeLoader
 
+from gpurunbook.declared.runbooks import declared
 from gpurunbook.errors import InputError, ParameterError
 from gpurunbook.folder import parameters
-from gpurunbook.folder.steps import declared
 from gpurunbook.runbook import given
 
 BOOK = declared("provenance_audit")

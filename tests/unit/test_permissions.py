@@ -13,9 +13,9 @@ import pytest
 import yaml
 
 from gpurunbook.declared.book import Permission, Runbook
+from gpurunbook.declared.runbooks import declared, names
 from gpurunbook.errors import ParameterError
 from gpurunbook.folder.parameters import load
-from gpurunbook.folder.steps import declared, names
 from gpurunbook.runbook import permissions
 from gpurunbook.runbook.site import Site
 

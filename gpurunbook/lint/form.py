@@ -11,9 +11,9 @@ from io import StringIO
 from urllib.parse import unquote
 
 from gpurunbook.declared.book import Runbook
+from gpurunbook.declared.runbooks import defaults
 from gpurunbook.folder.parameters import assigned, marker
-from gpurunbook.folder.source import KERNEL, At, Cell, Notebook, Rule, dump
-from gpurunbook.folder.steps import defaults
+from gpurunbook.lint.source import KERNEL, At, Cell, Notebook, Rule, dump
 
 LINES = 12
 """At most so many lines in a code cell; the parameters cell apart."""

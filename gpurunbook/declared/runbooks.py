@@ -1,4 +1,4 @@
-"""What a runbook declares once: its parameters, its steps and what each needs, and its permissions."""
+"""The declared runbooks: which there are, and each by its name."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ import re
 import msgspec
 
 from gpurunbook import declared as room
-from gpurunbook.declared.book import Permission, Runbook, Step
+from gpurunbook.declared.book import Runbook
 from gpurunbook.errors import ParameterError
 
-__all__ = ["Permission", "Runbook", "Step", "declared", "names"]
+_SHARED = frozenset({"book", "common", "runbooks"})
+"""Modules of this room that declare no runbook."""
 
 
 def names() -> list[str]:
     """Writes nothing. The names of all declared runbooks, sorted."""
-    return sorted(m.name for m in pkgutil.iter_modules(room.__path__) if m.name not in {"book", "common"})
+    return sorted(m.name for m in pkgutil.iter_modules(room.__path__) if m.name not in _SHARED)
 
 
 def declared(name: str) -> Runbook:

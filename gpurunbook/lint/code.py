@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gpurunbook.declared.book import Runbook
-from gpurunbook.folder.source import At, Cell, Notebook, Rule
+from gpurunbook.lint.source import At, Cell, Notebook, Rule
 
 GATES = ("check", "change", "wait")
 """Methods of a run that are steps; their first argument is the step's id."""
