@@ -53,7 +53,7 @@ def _summaries(run: Path, manifest_digest: str) -> dict[str, bytes]:
     A bundle that is only consistent may have been made anew as a whole, and a signature would make it believed.
     """
     from gpurunbook.errors import EvidenceError
-    from gpurunbook.evidence import bundle
+    from gpurunbook.evidence import bundle, consumed
     from gpurunbook.evidence.verify import verify
     from gpurunbook.journal import digest
     from gpurunbook.supply import strictjson
@@ -65,7 +65,8 @@ def _summaries(run: Path, manifest_digest: str) -> dict[str, bytes]:
         raise EvidenceError(f"not an approved promotion: {seen}", subject=str(run), code="vsa-not-approved")
     raw = bundle.read(run / bundle.MANIFEST, 32 << 20)
     manifest: dict[str, Any] = strictjson.loads(raw)
-    names = {name: wanted for name, wanted in manifest["files"].items() if name.startswith("after/vsa/")}
+    kept = consumed.recorded(run, manifest)
+    names = {name: wanted for name, wanted in kept.items() if name.startswith("after/vsa/")}
     found = {Path(name).name: bundle.read(run / name, 1 << 20) for name in names}
     changed = [name for name, wanted in names.items() if digest(found[Path(name).name]) != wanted]
     if digest(raw) != answer.manifest_digest or changed:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from gpurunbook.errors import InputError
 from gpurunbook.evidence import bundle
-from gpurunbook.journal import digest
+from gpurunbook.journal import digest, parse, replay
 from gpurunbook.plan import Bundle, Consumed
 
 _MANIFEST = 32 << 20
 _FILE = 256 << 20
+_JOURNAL = "journal.jsonl"
 _TOLD = 20
 """Differences that are told; `gpurunbook verify` names them all."""
 
@@ -37,8 +39,9 @@ def consume(need: Bundle, home: Path) -> tuple[Consumed, dict[str, bytes]]:
     raw = bundle.read(folder / bundle.MANIFEST, _MANIFEST)
     manifest: dict[str, Any] = strictjson.loads(raw)
     files: dict[str, bytes] = {}
+    kept = recorded(folder, manifest)
     for name in need.files:
-        if name in manifest["files"]:
+        if name in kept:
             files[name] = bundle.read(folder / name, _FILE)
     changed = [name for name, data in files.items() if digest(data) != manifest["files"][name]]
     if digest(raw) != answer.manifest_digest or changed:
@@ -58,5 +61,19 @@ def consume(need: Bundle, home: Path) -> tuple[Consumed, dict[str, bytes]]:
         files=files,
         weaker=(*(["break_glass"] if manifest["break_glass"] else []), *map(str, manifest["overrides"])),
     )
-    kept = {f"{manifest['run']}-{Path(name).name}": data for name, data in files.items()}
-    return found, {f"{manifest['run']}-{bundle.MANIFEST}": raw, **kept}
+    inputs = {f"{manifest['run']}-{Path(name).name}": data for name, data in files.items()}
+    return found, {f"{manifest['run']}-{bundle.MANIFEST}": raw, **inputs}
+
+
+def recorded(folder: Path, manifest: Mapping[str, Any]) -> dict[str, str]:
+    """Writes nothing. The files of a verified bundle that a step of its run kept which passed, with their digests.
+
+    Whatever lies in the folder of a run is sealed with it, also what somebody put there. Raises InputError when the
+    journal is not the one that was sealed.
+    """
+    raw = bundle.read(folder / _JOURNAL, _FILE)
+    if digest(raw) != manifest["files"].get(_JOURNAL):
+        raise InputError("it changed while it was read", subject=str(folder), remedy="Find out who writes there.")
+    steps = replay(parse(raw)).steps.values()
+    kept = {name: wanted for data in steps if data["passed"] for name, wanted in data["files"].items()}
+    return {name: wanted for name, wanted in kept.items() if manifest["files"].get(name) == wanted}

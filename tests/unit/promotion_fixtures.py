@@ -16,6 +16,7 @@ import json
 import shutil
 import sys
 import tempfile
+from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -220,8 +221,16 @@ def components(path: Path) -> dict[str, str]:
 
 
 def bundle(
-    target: Path, run: str, runbook: str, steps: dict[str, str], files: dict[str, bytes], uid: str, when: datetime
+    target: Path,
+    run: str,
+    runbook: str,
+    steps: dict[str, str],
+    files: dict[str, bytes],
+    uid: str,
+    when: datetime,
+    unrecorded: Collection[str] = (),
 ) -> None:
+    """unrecorded: files that lie there, and that no step has kept."""
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir()
     for name, data in files.items():
@@ -239,7 +248,8 @@ def bundle(
         cells[0]["execution_count"] = 1
         for number, (step, told) in enumerate(steps.items(), 2):
             last = number == len(steps) + 1
-            judged = step_record(step, told, {f"after/{n}": digest(d) for n, d in files.items()} if last else {})
+            kept = {f"after/{name}": digest(data) for name, data in files.items() if name not in unrecorded}
+            judged = step_record(step, told, kept if last else {})
             journal.append("step", {"step": step})
             journal.append("judged", judged)
             show(

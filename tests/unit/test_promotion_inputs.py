@@ -6,6 +6,7 @@ asked of the run; a given time. Not covered: verification (test_verify.py), the 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -60,6 +61,19 @@ def test_its_files_are_read_as_they_were_sealed_and_kept_as_inputs(tmp_path: Pat
     assert found.files == {name: (bundle / name).read_bytes()}
     kept = sorted(Path(path).name.partition("-")[2] for path in see.inputs)
     assert kept == [f"{RUN}-audit.json", f"{RUN}-manifest.json"]
+
+
+def test_what_somebody_put_into_the_folder_is_sealed_and_proves_nothing(tmp_path: Path) -> None:
+    """It lies in the bundle and holds, and no step of the run has kept it."""
+    folder = passed(tmp_path).folder
+    name = "after/canary.json"
+    (folder / name).write_bytes(b'{"results": "all fine"}')
+    seal(folder)
+    manifest = json.loads((folder / "manifest.json").read_bytes())
+    assert (manifest["verdict"], name in manifest["files"]) == ("pass", True)
+    need = Bundle(str(folder), manifest_digest(folder), files=(name, "after/audit.json"))
+    found = consumed(observer(tmp_path)({"b": need})["b"])
+    assert (found.strength, list(found.files)) == ("anchored", ["after/audit.json"])
 
 
 def test_an_altered_bundle_gives_nothing_but_what_was_altered(tmp_path: Path, bundle: Path) -> None:

@@ -18,6 +18,7 @@ import pytest
 from click.testing import CliRunner, Result
 from evidence_run import passed
 
+from gpurunbook.cli.vsa import _summaries
 from gpurunbook.cli.vsa import vsa as command
 from gpurunbook.evidence.seal import manifest_digest, seal
 from gpurunbook.supply import vsa
@@ -43,6 +44,7 @@ GATE = {
         image(B, "linux/amd64", "docker.io/projecthami/hami"),
     ]
 }
+RUN = "20260822t120000z-promotion-a11d"
 WHEN = "2026-08-22T12:00:00Z"
 
 
@@ -90,9 +92,7 @@ def bundle(folder: Path, rehearsal: bool = True) -> Path:
     files = vsa.summaries(GATE, "sha256:" + "c" * 64, WHEN, rehearsal)
     run = folder / "run"
     folder.mkdir(exist_ok=True)
-    fixtures.bundle(
-        run, "20260822t120000z-promotion-a11d", "promotion", {"stabilisation": "x"}, files, "uid", fixtures_time()
-    )
+    fixtures.bundle(run, RUN, "promotion", {"stabilisation": "x"}, files, "uid", fixtures_time())
     return run
 
 
@@ -124,6 +124,19 @@ def test_a_bundle_that_nothing_anchors_is_not_signed(tmp_path: Path) -> None:
     asked = [str(bundle(tmp_path)), "--key", "none.key", "--out", str(tmp_path / "out")]
     done = CliRunner().invoke(command, asked)
     assert done.exit_code == 2 and "--manifest-digest" in done.output
+
+
+def test_a_summary_that_no_step_wrote_is_not_signed(tmp_path: Path) -> None:
+    """Whatever lies in the run's folder is sealed with it."""
+    evil = f"vsa/sha256-{'e' * 64}.json"
+    fixture = vsa.summaries(GATE, "sha256:" + "c" * 64, WHEN, rehearsal=True)
+    run = tmp_path / "run"
+    files = {**fixture, evil: b"{}"}
+    steps = {"stabilisation": "x"}
+    fixtures.bundle(run, RUN, "promotion", steps, files, "uid", fixtures_time(), unrecorded=[evil])
+    assert (run / "after" / evil).is_file()
+    assert evil.removeprefix("vsa/") not in _summaries(run, manifest_digest(run))
+    assert len(_summaries(run, manifest_digest(run))) == len(fixture)
 
 
 def test_another_runbook_approves_nothing(tmp_path: Path) -> None:
