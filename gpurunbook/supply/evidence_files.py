@@ -121,7 +121,7 @@ def judge_sbom(sbom: Sbom, subject: Subject) -> list[Finding]:
     """Writes nothing. Is an SBOM about the subject, and does it name anything?"""
     found = join(subject, sbom.named)
     if not sbom.components:
-        message = f"the {sbom.format} names no component"
+        message = f"the {sbom.format} names no package"
         found.append(failing("sbom-empty", subject.digest, message, "Collect it again, from the registry."))
     return found
 

@@ -10,10 +10,13 @@ from gpurunbook.errors import InputError
 from gpurunbook.supply.evidence import Named, digest_in_version, digests_of, purl
 from gpurunbook.supply.members import member, objects, text, texts, whole
 
+_NO_PACKAGE = frozenset({"operating-system", "file"})
+"""What syft and trivy list also of an image in which they recognised no package."""
+
 
 @dataclass(frozen=True)
 class Sbom:
-    """An SBOM. format: `CycloneDX 1.6`, `SPDX-2.3`; components: how many besides the image itself."""
+    """An SBOM. format: `CycloneDX 1.6`, `SPDX-2.3`; components: how many packages besides the image itself."""
 
     format: str
     named: Named
@@ -51,7 +54,8 @@ def _cyclonedx(sbom: dict[str, Any]) -> Sbom:
         [value for name, value in properties if name.endswith(":RepoDigest")],
         [value for name, value in properties if name.endswith(":ImageID")],
     )
-    return Sbom(f"CycloneDX {text(sbom, 'specVersion')}".strip(), named, len(objects(sbom, "components")))
+    counted = sum(text(found, "type") not in _NO_PACKAGE for found in objects(sbom, "components"))
+    return Sbom(f"CycloneDX {text(sbom, 'specVersion')}".strip(), named, counted)
 
 
 def _spdx(sbom: dict[str, Any]) -> Sbom:
@@ -75,4 +79,6 @@ def _spdx(sbom: dict[str, Any]) -> Sbom:
         if text(found, "referenceType") == "purl"
     ]
     named = _named([*(text(root, "versionInfo") for root in roots), *checksums], purls, [], [])
-    return Sbom(text(sbom, "spdxVersion"), named, len(packages) - len(roots))
+    others = [package for package in packages if text(package, "SPDXID") not in described]
+    counted = sum(text(package, "primaryPackagePurpose").lower() not in _NO_PACKAGE for package in others)
+    return Sbom(text(sbom, "spdxVersion"), named, counted)

@@ -248,6 +248,8 @@ def test_an_image_of_one_platform_needs_no_platform_on_record() -> None:
         (put("docs/sbom-amd64/components", []), ["sbom-empty"]),
         (put("docs/trivy-amd64/Results", []), ["nothing-scanned"]),
         (put("docs/trivy-amd64/Results/0/Class", "secret"), ["nothing-scanned"]),
+        (put("docs/sbom-amd64/components/0/type", "operating-system"), ["sbom-empty"]),
+        (put("docs/sbom-amd64/components/0/type", "file"), ["sbom-empty"]),
         (put("docs/trivy-amd64/Metadata/OS/EOSL", True), ["end-of-life-os"]),
         (put("docs/syft-amd64/source/metadata/repoDigests", []), []),
         (drop("sbom-amd64", "syft-amd64", "sbom-arm64", "syft-arm64"), ["sbom-missing"]),
