@@ -29,6 +29,11 @@ def output_option(command: F) -> F:
     return option(command)
 
 
+def in_json(output: str | None) -> bool:
+    """Writes nothing. Whether the answer is to be JSON. output: what `-o` was given, None without it."""
+    return (output or ("table" if sys.stdout.isatty() else "json")) == "json"
+
+
 def read(path: str, limit: int, *, follow: bool = True) -> bytes:
     """Writes nothing. At most `limit` + 1 bytes of a regular file, so that a longer one shows by its length.
 
@@ -68,8 +73,8 @@ def give(answer: Mapping[str, Any], findings: Iterable[Finding], output: str | N
 
     prefix: stands before each line that is not a pass, and before the messages on stderr beside JSON.
     """
-    chosen = output or ("table" if sys.stdout.isatty() else "json")
-    if chosen == "json":
+    machine = in_json(output)
+    if machine:
         click.echo(json.dumps(answer, sort_keys=True, indent=1, allow_nan=False))
     else:
         click.echo(harmless(answer["verdict"]))
@@ -78,4 +83,4 @@ def give(answer: Mapping[str, Any], findings: Iterable[Finding], output: str | N
         line = f"{head}{found.code}: {harmless(found.subject)}: {harmless(found.message, 900)}"
         if found.remedy:
             line += f" Next: {harmless(found.remedy, 900)}"
-        click.secho(line, err=chosen == "json", fg=_COLOURS[found.status])
+        click.secho(line, err=machine, fg=_COLOURS[found.status])

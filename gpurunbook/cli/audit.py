@@ -106,6 +106,8 @@ def _show(report: Report, output: str) -> None:
         sys.stdout.buffer.flush()
         click.echo(_verdict(report), err=True)
         return
+    from gpurunbook.shown.tables import columns
+
     rows, told, verdict = [COLUMNS, *_cells(report.records)], list(_told(report)), _verdict(report)
     if output == "csv":
         click.echo(_csv(rows), nl=False)
@@ -113,7 +115,7 @@ def _show(report: Report, output: str) -> None:
         return
     if sys.stdout.isatty():
         verdict = click.style(verdict, fg=COLOURS[report.verdict])
-    click.echo("\n".join([*_aligned(rows), "", *told, verdict]))
+    click.echo("\n".join([*columns(rows), "", *told, verdict]))
 
 
 def _cells(records: Iterable[Record]) -> Iterator[tuple[str, ...]]:
@@ -123,12 +125,6 @@ def _cells(records: Iterable[Record]) -> Iterator[tuple[str, ...]]:
         named = (r.namespace, r.pod, r.kind, r.container, r.desired or "-", r.resolved or "-")
         reasons = " ".join(r.reasons)
         yield r.audit, "yes" if r.evidence else "no", *(harmless(cell, LIMIT) for cell in named), reasons
-
-
-def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
 
 
 def _csv(rows: Iterable[Sequence[str]]) -> str:

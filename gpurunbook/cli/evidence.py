@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 
-from gpurunbook.cli.answer import output_option
+from gpurunbook.cli.answer import in_json, output_option
 from gpurunbook.shown.hostile import harmless
 
 _COLOURS = {
@@ -42,7 +41,7 @@ def seal(run: Path, notebook: Path | None, source: Path | None, key: str | None,
     told = ("run", "runbook", "verdict", "evidence", "lowered", "anomalies", "not_run", "withheld", "rehearsal")
     answer = {**{name: manifest[name] for name in told}, "folder": str(folder), "manifest": manifest_digest(folder)}
     withheld = manifest["evidence"] == "withheld"
-    if _json(output):
+    if in_json(output):
         _print(answer)
     else:
         _say(f"{manifest['evidence']}: run {manifest['run']} is {manifest['verdict']}", manifest["evidence"])
@@ -77,7 +76,7 @@ def verify(
     folder = _located(folder)
     answer = judge(folder, manifest_digest=manifest_digest, signers=signers, cosign_key=cosign_key)
     told = answer.as_json()
-    if _json(output):
+    if in_json(output):
         _print(told)
         return EXIT[answer.verdict]
     _say(answer.verdict, answer.verdict)
@@ -110,7 +109,7 @@ def report(folder: Path, out: Path | None, output: str | None) -> int:
     name, text = page(folder, answer)
     out = out or Path(f"{name}.html")
     keep.kept(out, text.encode())
-    if _json(output):
+    if in_json(output):
         _print({"path": str(out), "verdict": answer.verdict})
     else:
         _say(f"{answer.verdict}: {out}", answer.verdict)
@@ -134,10 +133,6 @@ def _located(given: Path) -> Path:
     raise InputError(
         "no such folder, and no run of this id", subject=str(given), remedy="`ls outputs/` shows the runs."
     )
-
-
-def _json(output: str | None) -> bool:
-    return (output or ("table" if sys.stdout.isatty() else "json")) == "json"
 
 
 def _print(answer: Mapping[str, Any]) -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpurunbook.cli.answer import as_findings, give, output_option, read
+from gpurunbook.cli.answer import as_findings, give, in_json, output_option, read
 from gpurunbook.cli.collect import collect
 from gpurunbook.errors import InputError
 from gpurunbook.findings import Finding, Status
@@ -102,7 +101,7 @@ def gate(
     answer = report.as_json()
     answer["rehearsal"] = answer["rehearsal"] or now is not None
     give(answer, report.findings, output)
-    if (output or ("table" if sys.stdout.isatty() else "json")) == "table":
+    if not in_json(output):
         _table(report)
     return _EXIT[report.verdict]
 
@@ -146,14 +145,12 @@ def _used(named: Iterable[str], path: str | None, problems: list[Finding]) -> tu
 
 def _table(report: Report) -> None:
     from gpurunbook.shown.hostile import harmless
+    from gpurunbook.shown.tables import columns
     from gpurunbook.supply.gatecheck import table
 
     shown = table(report)
-    rows = [[str(column) for column in shown.columns]]
-    rows += [["-" if cell in (None, "") else harmless(cell) for cell in row] for row in shown.rows]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    rows = [["-" if cell in (None, "") else harmless(cell) for cell in row] for row in shown.rows]
+    click.echo("\n".join(columns([shown.columns, *rows])))
 
 
 @gate.command("check-file")

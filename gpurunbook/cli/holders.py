@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import click
 import msgspec
 
+from gpurunbook.cli.answer import cluster as opened
+from gpurunbook.cli.answer import in_json, output_option
 from gpurunbook.nodes.discovery import node_object
 from gpurunbook.nodes.holders import Around, Report, follow, needs, report
 from gpurunbook.nodes.holders import holders as judge
@@ -30,7 +31,7 @@ LARGEST = 1 << 30
 @click.option("--claims", type=click.Path(path_type=Path), help="With --pod-json: the list of ResourceClaims.")
 @click.option("--cluster", default="", help="kubeconfig context, in-cluster, embedded:DIR; default: current context.")
 @click.option("--operator-namespace", multiple=True, help="Where the GPU Operator runs, if not in its usual place.")
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), help="Default: table on a terminal, else json.")
+@output_option
 def holders(
     node: str,
     pod_json: Path | None,
@@ -51,7 +52,7 @@ def holders(
         answer = captured(node, pod_json, claims, namespaces)
     else:
         answer = live(node, cluster, namespaces)
-    if (output or ("table" if sys.stdout.isatty() else "json")) == "json":
+    if in_json(output):
         click.echo(json.dumps(answer.as_json(), indent=2, sort_keys=True))
     else:
         show(answer)
@@ -110,9 +111,7 @@ def _items(path: Path, kind: str, shape: type[_Pods] | type[_Claims], problems: 
 
 def live(node: str, name: str, operator: tuple[str, ...]) -> Report:
     """Writes nothing. Reads the cluster of that name, then judges."""
-    from gpurunbook.cli.answer import cluster
-
-    source = cluster(name)
+    source = opened(name)
     seen = {name: source.observe(need) for name, need in needs(node).items()}
     seen |= {name: source.observe(need) for name, need in follow(seen).items()}
     return report(node, seen, operator)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import click
 
-from gpurunbook.cli.answer import output_option
+from gpurunbook.cli.answer import in_json, output_option
 from gpurunbook.shown.hostile import harmless
 
 _EXIT = {"ok": 0, "error": 1, "unreadable": 2}
@@ -26,7 +25,7 @@ def lint(paths: tuple[Path, ...], fix: bool, output: str | None) -> int:
     from gpurunbook.lint.lint import answer
 
     said = answer(paths or (Path("runbooks"),), repair=fix)
-    if (output or ("table" if sys.stdout.isatty() else "json")) == "json":
+    if in_json(output):
         click.echo(json.dumps(said, indent=1, sort_keys=True))
         return _EXIT[said["verdict"]]
     for file in said["fixed"]:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import click
 
-from gpurunbook.cli.answer import as_findings, cluster, give, output_option, read
+from gpurunbook.cli.answer import as_findings, cluster, give, in_json, output_option, read
 from gpurunbook.errors import InputError, RunbookError
 from gpurunbook.findings import Finding, Status
 from gpurunbook.plan import Judgement, Observed, Table
 from gpurunbook.shown.hostile import harmless
+from gpurunbook.shown.tables import columns
 from gpurunbook.supply import current, qualification, strictjson, times
 
 _REQUEST_LIMIT = 1 << 20
@@ -162,15 +162,9 @@ def _as_json(seen: current.Current, compared: Judgement) -> Mapping[str, Any]:
 
 
 def _show(compared: Judgement, output: str | None) -> None:
-    if (output or ("table" if sys.stdout.isatty() else "json")) != "table":
+    if in_json(output):
         return
     for view in compared.views:
         if isinstance(view, Table):
-            click.echo("\n".join(_aligned(view)) + "\n")
-
-
-def _aligned(view: Table) -> Iterator[str]:
-    rows = [[harmless(str(cell), 120) for cell in row] for row in (view.columns, *view.rows)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+            rows = [[harmless(cell, 120) for cell in row] for row in (view.columns, *view.rows)]
+            click.echo("\n".join(columns(rows)) + "\n")

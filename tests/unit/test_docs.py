@@ -1,7 +1,8 @@
 """The documentation against the package: nothing is missing, nothing dangles, every command that it shows exists.
 
-Covered: README's table against runbooks/; the generated pages; verdicts with their exit codes; error cards; commands,
-options, make targets and files in code; relative links and pictures; the executed examples against their sources.
+Covered: README's table against runbooks/; the rooms against the package; the generated pages; verdicts with their exit
+codes; error cards; commands, options, make targets and files in code; relative links and pictures; the executed
+examples against their sources.
 Not covered: what the commands print; scenarios and site file (test_scenario_docs.py); the codes of findings.
 """
 
@@ -94,6 +95,25 @@ def test_the_readme_has_a_row_for_each_runbook_in_the_words_of_its_header() -> N
             )
         assert f"runbooks/{runbook}.ipynb" in cells[0]
         assert f"docs/examples/{runbook}.html" in cells[0]
+
+
+def test_every_room_and_module_is_told_and_no_other() -> None:
+    table = (ROOT / "docs" / "architecture.md").read_text().split("\n## Rooms\n", 1)[1].split("\n## ", 1)[0]
+    told = [place for row in rows(table) for place in re.findall(r"[a-z_]+(?:/|\.py)", row[0])]
+    package = Path(cli.__file__).parents[1]
+    there = [path.name for path in package.glob("*.py") if path.stem != "__init__"]
+    there += [f"{path.parent.name}/" for path in package.glob("*/__init__.py")]
+    assert sorted(told) == sorted(there)
+
+
+def test_a_large_room_has_its_reason() -> None:
+    told = re.findall(r"^- `([a-z]+)/`: ", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE)
+    package = Path(cli.__file__).parents[1]
+    sizes = {
+        room.parent.name: sum(len(path.read_text().splitlines()) for path in room.parent.rglob("*.py"))
+        for room in package.glob("*/__init__.py")
+    }
+    assert sorted(told) == sorted(name for name, lines in sizes.items() if lines > 2500)
 
 
 @pytest.mark.parametrize("page", ["commands.md", "parameters.md"])
