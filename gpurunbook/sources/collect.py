@@ -171,6 +171,12 @@ class _Work:
     def whole(self) -> Collected:
         images = {digest: self._where(repositories) for digest, repositories in sorted(self._plan.images.items())}
         self._documents([(digest, digest, where) for digest, (where, _) in images.items()])
+        said = [  # an index that is only said to hold a manifest must prove it, or no signature over it counts
+            (digest, parent, where)
+            for digest, (where, _) in images.items()
+            for parent in sorted(self._family.parents(digest) - set(images))
+        ]
+        self._documents(said)
         wanted = {digest: self._wanted(digest) for digest in images}
         children = [
             (digest, child, where)

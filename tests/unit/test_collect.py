@@ -333,6 +333,14 @@ def test_the_index_that_holds_a_running_manifest_is_verified_as_well(bench: Benc
     made = collect(bench.plan(images={child: [REPOSITORY]}, family=family, platforms=()))
     verified = {d.job.argv[-1].partition("@")[2]: d.call.exit_code for d in made.done if d.call.tool == "cosign"}
     assert verified == {child: 1, bench.evidence.digest: 0}
+    evidence = Evidence()
+    evidence.docs, evidence.calls = {}, {}
+    evidence.raw = {str(path): path.read_bytes() for path in bench.files()}
+    evidence.exceptions = decisions(signatures=[signer(key=bench.key)])
+    evidence.audit = json.loads(json.dumps(evidence.audit).replace(evidence.digest, child))
+    # The index is in the folder, so that it proves what the file of relations only says.
+    (image,) = evidence.report(platforms=("linux/amd64",)).images
+    assert (image.signature.state, image.signature.digest) == ("verified", evidence.digest)
 
 
 def test_a_mirror_is_asked_by_the_same_digest(bench: Bench) -> None:
