@@ -172,6 +172,8 @@ def _document(
             f"{', '.join(sorted({name for image in gate['images'] for name in image['exceptions']})) or 'nothing'}",
             f"{len(release.current)} digests released, {len(release.rollback)} to roll back to",
             f"admission {terms['admission']['enforcement']} in {', '.join(terms['namespaces'])}",
+            f"scans of data at most {gate['max_database_age_seconds'] / 3600:g} h old"
+            + (", with relations that were typed" if gate["judged"]["relations"] else ""),
             f"admitted after {terms['stabilisation_hours']} h of stabilisation",
         ],
     }

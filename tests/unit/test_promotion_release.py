@@ -453,6 +453,9 @@ def test_the_command_signs_the_proposal_of_a_run_and_tells_what_is_signed(tmp_pa
         digest_of(made(proposed())),
         "release kernel 5.15.0-119-generic",
         "canary run run-1, anchored, on gpu-0000",
+        "accepted under EX-7",
+        "at most 48 h old",
+        "counts until 2026-09-20T09:30:00Z",
     ):
         assert line in done.output
     approver, _ = approval.judge(
