@@ -38,7 +38,8 @@ class Place:
 class Exceptions:
     """Answers for one vulnerability after another, then for the acceptances themselves.
 
-    now, stabilisation: nanoseconds; vexes: `@id` → statements of the documents that are honoured.
+    now, stabilisation: nanoseconds; vexes: `@id` → statements of the documents that are honoured; said: statements of
+    all documents, of which a later one may speak against an acceptance.
     """
 
     def __init__(
@@ -46,12 +47,13 @@ class Exceptions:
         accepted: Sequence[Acceptance],
         places: Sequence[Place],
         vexes: Mapping[str, Sequence[Statement]],
+        said: Sequence[Statement] = (),
         *,
         now: int,
         stabilisation: int,
     ) -> None:
         self._places = places
-        self._vexes = vexes
+        self._vexes, self._said = vexes, said
         self._now, self._end = now, now + stabilisation
         self._accepted = accepted
         self._by: dict[tuple[str, str, str], list[Acceptance]] = defaultdict(list)
@@ -76,14 +78,21 @@ class Exceptions:
         return one.expires > self._now and (not one.vex or self._stated(one, place))
 
     def _stated(self, one: Acceptance, place: Place) -> bool:
-        said = [s for s in self._vexes.get(one.vex, ()) if s.vulnerability == one.cve]
-        about = [s.status for s in said if s.about(place.digests(), one.package)]
-        return bool(about) and about[-1] in CLEARS  # a later statement takes an earlier one back
+        about, others = (
+            [s for s in said if s.vulnerability == one.cve and s.about(place.digests(), one.package)]
+            for said in (self._vexes.get(one.vex, ()), self._said)
+        )
+        if not about or about[-1].status not in CLEARS:  # a later statement takes an earlier one back
+            return False
+        last = about[-1].when or 0
+        return not any(s.status not in CLEARS and (s.when is None or s.when > last) for s in others)
 
     def _refusal(self, one: Acceptance) -> Finding:
         if one.expires <= self._now:
             return found("exception-expired", one.id, f"{_words(one)} ended {one.until}; it clears nothing")
-        message = f"{_words(one)} rests on the VEX {one.vex}, which is not in the folder or does not say so"
+        message = (
+            f"{_words(one)} rests on the VEX {one.vex}, which is not in the folder, does not say so, or was taken back"
+        )
         return found("vex-unproven", one.id, message)
 
     def leftover(self) -> Iterator[Finding]:

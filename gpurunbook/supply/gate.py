@@ -92,6 +92,7 @@ class Gate:
             decisions.accepted,
             [image.place for image in self.images],
             dict(self._honoured()),
+            [said for _, _, statements in folder.vexes for said in statements],
             now=terms.now,
             stabilisation=terms.stabilisation,
         )

@@ -736,6 +736,17 @@ def vex(evidence: Evidence, *statements: dict[str, Any], name: str = "https://se
     evidence.docs["vex"] = {**head, "statements": said}
 
 
+def another(status: str, day: int, **more: Any) -> Alter:
+    """A later word about the same, in another document."""
+
+    def alter(evidence: Evidence) -> None:
+        vex(evidence, {**dated(status, day), **more}, name="https://vendor.example/vex/9")
+        evidence.docs["other"] = evidence.docs.pop("vex")
+        vex(evidence, {})
+
+    return alter
+
+
 def dated(status: str, day: int) -> dict[str, Any]:
     return {"status": status, "timestamp": f"2026-08-{day}T09:00:00Z"}
 
@@ -767,6 +778,10 @@ PARTS = [{"@id": "pkg:deb/debian/openssl@1.0"}]
         (lambda e: vex(e, dated("not_affected", 18), dated("under_investigation", 17)), []),
         (lambda e: vex(e, dated("under_investigation", 20), {}), ["critical", "vex-unproven"]),
         (lambda e: vex(e, dated("not_affected", 21)), ["critical", "vex-timestamp", "vex-unproven"]),
+        (another("under_investigation", 20), ["critical", "vex-unproven"]),
+        (another("under_investigation", 18), []),
+        (another("fixed", 20), []),
+        (another("under_investigation", 20, vulnerability={"name": "CVE-2026-0002"}), []),
         (both(lambda e: vex(e, {}), put("docs/vex/timestamp", None)), ["critical", "vex-timestamp", "vex-unproven"]),
         (both(lambda e: vex(e, {}), put("docs/vex/timestamp", "August")), ["critical", "unreadable", "vex-unproven"]),
         (both(lambda e: vex(e, {}), twice("vex")), ["critical", "vex-ambiguous", "vex-unproven"]),
