@@ -23,6 +23,9 @@ from gpurunbook.findings import Verdict
 LEASE = "lease"
 """Step under which the run's Lease is taken and given back: that keeps others out, and changes no target."""
 
+JOURNAL = "journal.jsonl"
+"""Its name in a run folder."""
+
 ZERO = "sha256:" + "0" * 64
 """The head of an empty journal."""
 
@@ -59,7 +62,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return dict(pairs)
 
 
-def parse(raw: bytes, name: str = "journal.jsonl") -> list[Record]:
+def parse(raw: bytes, name: str = JOURNAL) -> list[Record]:
     """Writes nothing. All records of a journal's bytes, the chain checked.
 
     Raises JournalError that names the first line that is cut, is no canonical record, or breaks the chain.

@@ -210,11 +210,11 @@ def resume(run: str, out: Path | None) -> int:
     from gpurunbook.errors import InputError
     from gpurunbook.findings import EXIT
     from gpurunbook.folder import workspace
-    from gpurunbook.journal import read, replay
+    from gpurunbook.journal import JOURNAL, read, replay
 
     folder = (out or workspace.runs_folder(workspace.find_home())) / workspace.checked_run_id(run)
     runbook = str(workspace.record(folder)["runbook"])
-    state = replay(read(folder / "journal.jsonl"))
+    state = replay(read(folder / JOURNAL))
     if EXIT[state.verdict] == 0:
         raise InputError(
             f"it closed {state.verdict}: there is nothing to go on with",

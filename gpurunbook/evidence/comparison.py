@@ -16,7 +16,7 @@ import msgspec
 
 from gpurunbook.errors import EvidenceError, InputError, JournalError
 from gpurunbook.evidence import bundle, executed, facts, report
-from gpurunbook.journal import Record, digest, parse
+from gpurunbook.journal import JOURNAL, Record, digest, parse
 from gpurunbook.supply import strictjson
 
 SHOWN = 500
@@ -145,7 +145,7 @@ class Comparison:
             if name not in self._paths:
                 self.say("file", name, "is missing")
         book = self.manifest.runbook
-        for name in (f"{book}.ipynb", f"{book}.html", bundle.JOURNAL, bundle.VERDICT, bundle.FINDINGS):
+        for name in (f"{book}.ipynb", f"{book}.html", JOURNAL, bundle.VERDICT, bundle.FINDINGS):
             if name not in listed:
                 self.say("manifest", "files", f"does not list {name}")
 
@@ -195,24 +195,24 @@ class Comparison:
         return notebook
 
     def _journal(self) -> list[Record] | None:
-        raw = self._bytes(bundle.JOURNAL, _LARGE)
+        raw = self._bytes(JOURNAL, _LARGE)
         if raw is None:
             return None
         sealed = self.manifest.journal
         try:
-            records = parse(raw, bundle.JOURNAL)
+            records = parse(raw, JOURNAL)
         except JournalError as wrong:
             self.say("journal", wrong.subject, wrong.message)
             return None
         except (ValueError, RecursionError) as wrong:
-            self.say("journal", bundle.JOURNAL, f"cannot be read: {wrong}")
+            self.say("journal", JOURNAL, f"cannot be read: {wrong}")
             return None
         now = [record["hash"] for record in records]
         at = next((i for i, (one, other) in enumerate(zip(now, sealed, strict=False)) if one != other), None)
         if at is not None:
-            self.say("journal", f"{bundle.JOURNAL} line {at + 1}", "is not the line that was sealed")
+            self.say("journal", f"{JOURNAL} line {at + 1}", "is not the line that was sealed")
         elif len(now) != len(sealed):
-            self.say("journal", bundle.JOURNAL, f"has {len(now)} lines, {len(sealed)} were sealed")
+            self.say("journal", JOURNAL, f"has {len(now)} lines, {len(sealed)} were sealed")
         return records
 
     def _copies(self) -> None:
@@ -266,7 +266,7 @@ class Comparison:
             self.say("run", wrong.subject or self.manifest.run, wrong.message)
             return
         except Exception as wrong:  # A journal whose hashes hold can still say anything at all.
-            self.say("journal", bundle.JOURNAL, f"its records are not those of a run: {type(wrong).__name__}: {wrong}")
+            self.say("journal", JOURNAL, f"its records are not those of a run: {type(wrong).__name__}: {wrong}")
             return
         self._fields(bundle.MANIFEST, {name: self.whole[name] for name in core}, core, "the journal")
         self._fields(bundle.MANIFEST, {"package": self.manifest.package}, {"package": package}, "the journal")

@@ -8,12 +8,11 @@ from typing import Any
 
 from gpurunbook.errors import InputError
 from gpurunbook.evidence import bundle
-from gpurunbook.journal import digest, parse, replay
+from gpurunbook.journal import JOURNAL, digest, parse, replay
 from gpurunbook.plan import Bundle, Consumed
 
 _MANIFEST = 32 << 20
 _FILE = 256 << 20
-_JOURNAL = "journal.jsonl"
 _TOLD = 20
 """Differences that are told; `gpurunbook verify` names them all."""
 
@@ -71,8 +70,8 @@ def recorded(folder: Path, manifest: Mapping[str, Any]) -> dict[str, str]:
     Whatever lies in the folder of a run is sealed with it, also what somebody put there. Raises InputError when the
     journal is not the one that was sealed.
     """
-    raw = bundle.read(folder / _JOURNAL, _FILE)
-    if digest(raw) != manifest["files"].get(_JOURNAL):
+    raw = bundle.read(folder / JOURNAL, _FILE)
+    if digest(raw) != manifest["files"].get(JOURNAL):
         raise InputError("it changed while it was read", subject=str(folder), remedy="Find out who writes there.")
     steps = replay(parse(raw)).steps.values()
     kept = {name: wanted for data in steps if data["passed"] for name, wanted in data["files"].items()}

@@ -12,12 +12,13 @@ from typing import Any
 from urllib.parse import quote
 
 from gpurunbook.errors import InputError, JournalError
+from gpurunbook.evidence import bundle
 from gpurunbook.folder import keep, workspace
-from gpurunbook.journal import digest, read, replay
+from gpurunbook.journal import JOURNAL, digest, read, replay
 from gpurunbook.shown.hostile import escaped
 from gpurunbook.shown.marks import badge
 
-_CHECKED = ("journal.jsonl", "verdict.json")
+_CHECKED = (JOURNAL, bundle.VERDICT)
 """Files whose digests are compared with the manifest on each writing of the page; `verify` compares all."""
 
 _STYLE = """
@@ -53,7 +54,7 @@ def row(run_dir: Path) -> Row:
     sealed = _sealed(run_dir)
     started, seconds, verdict, code, about = record.get("created", ""), None, "unknown", "", {}
     try:
-        records = read(run_dir / "journal.jsonl")
+        records = read(run_dir / JOURNAL)
         state = replay(records)
         verdict, about = str(state.verdict), state.start
         if state.closing is not None:
@@ -72,7 +73,7 @@ def row(run_dir: Path) -> Row:
         verdict = str(sealed.get("verdict", "unknown"))
     cluster = about.get("cluster")
     cluster = cluster if isinstance(cluster, dict) else {}
-    names = (f"{record['runbook']}.html", f"{record['runbook']}.ipynb", "manifest.json", "journal.jsonl")
+    names = (f"{record['runbook']}.html", f"{record['runbook']}.ipynb", bundle.MANIFEST, JOURNAL)
     return Row(
         run=run_dir.name,
         runbook=record["runbook"],
@@ -92,11 +93,11 @@ def row(run_dir: Path) -> Row:
 def _sealed(run_dir: Path) -> dict[str, Any]:
     """verdict.json, when it and the journal are still those that the manifest names, and it says the same."""
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
-        manifest = json.loads((run_dir / "manifest.json").read_bytes())
+        manifest = json.loads((run_dir / bundle.MANIFEST).read_bytes())
         for name in _CHECKED:
             if manifest["files"][name] != digest((run_dir / name).read_bytes()):
                 return {}
-        said = json.loads((run_dir / "verdict.json").read_bytes())
+        said = json.loads((run_dir / bundle.VERDICT).read_bytes())
         if all(manifest[name] == said[name] for name in ("run", "verdict", "evidence", "rehearsal")):
             return dict(said)
     return {}

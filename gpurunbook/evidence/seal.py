@@ -19,8 +19,8 @@ from typing import Any
 
 from gpurunbook.errors import EvidenceError, InputError, JournalError, RunInUse
 from gpurunbook.evidence import bundle, cosign, executed, facts, report, signing
-from gpurunbook.folder import workspace
-from gpurunbook.journal import Journal, Record, digest, locked, parse, replay
+from gpurunbook.folder import keep, workspace
+from gpurunbook.journal import JOURNAL, Journal, Record, digest, locked, parse, replay
 from gpurunbook.leaks import scan
 from gpurunbook.shown.redact import redact
 
@@ -31,7 +31,7 @@ _PACKAGES = ("gpurunbook", "ipykernel", "jupyterlab", "kubernetes", "nbclient", 
 _NOTEBOOK = 256 << 20
 _MANIFEST = 64 << 20
 # What a live kernel or JupyterLab may have open stays where it is when it is withheld.
-_LIVE = frozenset({bundle.JOURNAL, workspace.RECORD})
+_LIVE = frozenset({JOURNAL, workspace.RECORD})
 
 
 @dataclass(frozen=True)
@@ -114,14 +114,14 @@ def current(run_dir: Path) -> bool:
         return False
     try:
         sealed = json.loads(bundle.read(run_dir / bundle.MANIFEST, _MANIFEST))["journal"]
-        return bool(sealed == [record["hash"] for record in _records(run_dir / bundle.JOURNAL)])
+        return bool(sealed == [record["hash"] for record in _records(run_dir / JOURNAL)])
     except (InputError, JournalError, OSError, ValueError, KeyError, TypeError):
         return True
 
 
 def _ended(run_dir: Path) -> list[Record]:
     """The records of a run that has an end; a run that died gets its record here."""
-    path = run_dir / bundle.JOURNAL
+    path = run_dir / JOURNAL
     records = _uncut(run_dir, path)
     if not records:
         raise EvidenceError(
@@ -167,9 +167,8 @@ def _records(path: Path) -> list[Record]:
 
 
 def _holder(run_dir: Path, records: list[Record]) -> str:
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        who = json.loads((run_dir / workspace.KERNEL_LOCK).read_bytes())
-        return f"process {who['pid']} on {who['host']} since {who['since']}"
+    if told := keep.holder(run_dir / workspace.KERNEL_LOCK):
+        return told
     process = [record["data"]["process"] for record in records if "process" in record["data"]][-1]
     return f"process {process['pid']} on {process['host']}"
 
@@ -327,7 +326,7 @@ def _write(
         files = {name: data for name, data in files.items() if name != saved.name}
     bundle.replace(run_dir, files, remove=remove, mode=0o600 if withheld else 0o644)
     again = bundle.read(run_dir / saved.name, _NOTEBOOK)
-    if again != saved.raw or _records(run_dir / bundle.JOURNAL) != records:
+    if again != saved.raw or _records(run_dir / JOURNAL) != records:
         before.unlink()
         raise EvidenceError(
             "the run went on while it was sealed: its notebook or journal is another one now",

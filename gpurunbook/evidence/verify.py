@@ -16,7 +16,7 @@ from typing import Any
 from gpurunbook.errors import EvidenceError, InputError
 from gpurunbook.evidence import bundle, cosign, executed, facts, report, signing
 from gpurunbook.evidence.comparison import SHOWN, Comparison, Difference, Manifest
-from gpurunbook.journal import digest, parse
+from gpurunbook.journal import JOURNAL, digest, parse
 from gpurunbook.leaks import scan
 from gpurunbook.shown.hostile import harmless
 from gpurunbook.supply import strictjson
@@ -139,7 +139,7 @@ def page(folder: Path, answer: Answer) -> tuple[str, str]:
     Raises EvidenceError for a run that has not closed or whose notebook is not of it, and where something in the
     notebook looks like a secret; JournalError and InputError for what cannot be read.
     """
-    records = parse(bundle.read(folder / bundle.JOURNAL, _LARGE), bundle.JOURNAL)
+    records = parse(bundle.read(folder / JOURNAL, _LARGE), JOURNAL)
     runbook = answer.runbook or str(records[0]["data"].get("runbook")) if records else "notebook"
     raw = bundle.read(folder / f"{Path(runbook).name}.ipynb", _LARGE)
     if leaks := scan(raw):

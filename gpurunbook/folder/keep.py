@@ -48,10 +48,9 @@ def hold(path: Path) -> None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        holder = _holder(descriptor)
         os.close(descriptor)
         raise RunInUse(
-            f"another process works on this run: {holder}",
+            f"another process works on this run: {holder(path) or 'unknown process'}",
             subject=str(path.parent.name),
             remedy="Close that notebook or kernel first, or start a run of its own with `gpurunbook new`.",
         ) from None
@@ -81,9 +80,10 @@ def _unlocked(path: Path, wrong: OSError) -> RunbookError:
     )
 
 
-def _holder(descriptor: int) -> str:
+def holder(path: Path) -> str:
+    """Writes nothing. Who wrote its name into the lock at `path`; "" where that cannot be read."""
     try:
-        who: dict[str, Any] = json.loads(os.pread(descriptor, 4096, 0))
+        who: dict[str, Any] = json.loads(path.read_bytes()[:4096])
         return f"process {who['pid']} on {who['host']} since {who['since']}"
-    except (ValueError, KeyError, TypeError):
-        return "unknown process"
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""

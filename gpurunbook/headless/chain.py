@@ -16,11 +16,11 @@ from typing import Any
 import msgspec
 
 from gpurunbook.declared.runbooks import declared
-from gpurunbook.headless import engine, execute, throwaway
+from gpurunbook.headless import execute, throwaway
 from gpurunbook.headless.execute import Outcome
 from gpurunbook.headless.expectation import PLANNED, Deed, Expectation, Scenario, differences
 from gpurunbook.headless.fixture import Fixture
-from gpurunbook.journal import read, replay
+from gpurunbook.journal import JOURNAL, read, replay
 from gpurunbook.runbook import approval, given
 from gpurunbook.runbook.site import load
 
@@ -94,7 +94,7 @@ class Chain:
         if not self._run(one, DRY, before, PLANNED):
             return False
         dry = self.links[-1].outcome
-        state = replay(read(dry.run_dir / engine.JOURNAL))
+        state = replay(read(dry.run_dir / JOURNAL))
         assert state.closing is not None
         plan = str(state.closing["data"]["plan"])
         approved = self._approve(one, dry.run_dir, plan, values)

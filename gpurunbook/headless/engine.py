@@ -18,14 +18,12 @@ from typing import TYPE_CHECKING, Any
 from gpurunbook.errors import EvidenceError, InputError, JournalError, Stopped
 from gpurunbook.findings import EXIT, Verdict
 from gpurunbook.folder import workspace
-from gpurunbook.journal import Journal, State, replay
+from gpurunbook.journal import JOURNAL, Journal, State, replay
 from gpurunbook.shown.hostile import harmless
 from gpurunbook.sources import files
 
 if TYPE_CHECKING:
     from gpurunbook.headless.drive import Ending
-
-JOURNAL = "journal.jsonl"
 
 _RUNBOOK_OF_CELL = re.compile(r"\s*# parameters of ([a-z][a-z0-9_]*)[ \t]*(\n|\Z)")
 _REFUSED_TAGS = ("raises-exception", "skip-execution")

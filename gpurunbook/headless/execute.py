@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from gpurunbook.errors import JournalError, RunInUse
+from gpurunbook.evidence.bundle import VERDICT
 from gpurunbook.findings import EXIT, Verdict
 from gpurunbook.folder import keep, workspace
 from gpurunbook.headless import engine, expectation
-from gpurunbook.journal import read, replay
+from gpurunbook.journal import JOURNAL, read, replay
 
 SEALED, UNSEALED, WITHHELD = "sealed", "unsealed", "withheld"
 
@@ -62,7 +63,7 @@ class Outcome:
         """Writes nothing. The content of verdict.json; without a seal, the same words from the journal."""
         with contextlib.suppress(OSError, ValueError):
             if self.evidence != UNSEALED:
-                return dict(json.loads((self.run_dir / "verdict.json").read_bytes()))
+                return dict(json.loads((self.run_dir / VERDICT).read_bytes()))
         return {
             "run": self.run_dir.name,
             "runbook": self.runbook,
@@ -164,7 +165,7 @@ def _outcome(run_dir: Path, runbook: str, report: engine.Report, seconds: float)
         seconds=seconds,
     )
     try:
-        records = read(run_dir / engine.JOURNAL)
+        records = read(run_dir / JOURNAL)
     except JournalError as wrong:
         return replace(outcome, code=wrong.code, message=str(wrong))
     state = replay(records)

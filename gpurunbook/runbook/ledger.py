@@ -27,7 +27,7 @@ from gpurunbook.errors import (
 )
 from gpurunbook.findings import Finding, Status, Verdict, worst
 from gpurunbook.folder import keep, parameters
-from gpurunbook.journal import Journal, Record, State, canonical, digest, replay
+from gpurunbook.journal import JOURNAL, Journal, Record, State, canonical, digest, replay
 from gpurunbook.plan import Approved, Judgement, Need, Observed, View
 from gpurunbook.runbook.observe import Observer
 from gpurunbook.shown import cards, display
@@ -50,7 +50,7 @@ class Ledger:
         self.folder = folder
         self.home = home
         self.clock = clock
-        self.journal = Journal.open(folder / "journal.jsonl", clock)
+        self.journal = Journal.open(folder / JOURNAL, clock)
 
     @property
     def id(self) -> str:

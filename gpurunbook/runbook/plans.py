@@ -14,7 +14,7 @@ from typing import Any
 
 from gpurunbook.errors import GateError, JournalError, RunbookError
 from gpurunbook.folder import keep
-from gpurunbook.journal import Record, canonical, digest, read, replay
+from gpurunbook.journal import JOURNAL, Record, canonical, digest, read, replay
 from gpurunbook.plan import Mutation, Target
 from gpurunbook.runbook import approval
 
@@ -90,7 +90,7 @@ def find(out: Path, wanted: str) -> Plan:
         except (OSError, ValueError, TypeError, RecursionError):
             continue
         try:
-            closing = replay(read(path.parent / "journal.jsonl")).closing
+            closing = replay(read(path.parent / JOURNAL)).closing
         except JournalError as wrong:
             refused = wrong
             continue
