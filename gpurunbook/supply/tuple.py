@@ -19,7 +19,6 @@ from gpurunbook.supply.shape import Shape
 
 API_VERSION = "gpurunbook.io/v1alpha1"
 KIND = "GPUTuple"
-STATES = ("released", "proposed")
 LIMIT = 65_536
 
 CHECK = "tuple"
@@ -107,31 +106,6 @@ def diff(one: Values, other: Values) -> tuple[Difference, ...]:
     """Writes nothing. The fields in which they differ, in order; a field that one has not is empty there."""
     pairs = ((name, one.get(name, ""), other.get(name, "")) for name in FIELDS)
     return tuple(Difference(*pair) for pair in pairs if pair[1] != pair[2])
-
-
-def judge_values(values: Values, released: Tuple, proposed: Tuple | None = None) -> tuple[Finding, ...]:
-    """Writes nothing. Whether values are the released tuple, or in a promotion the proposed one, as a whole.
-
-    Any other value is refused, however well-formed. values: may have some of FIELDS only; those are judged.
-    """
-    wanted = proposed or released
-    found = [
-        _fail(
-            f"not-{wanted.state}",
-            change.field,
-            f"{change.field} is {change.one!r}, {wanted.state} is {change.other!r}",
-            "Give the whole tuple back, or propose and qualify a new one.",
-        )
-        for change in diff(values, {name: wanted.values[name] for name in values})
-    ]
-    if found:
-        alone = [name for name in values if values[name] != released.values[name]]
-        if 0 < len(alone) < len(FIELDS) and proposed is None:
-            message = f"{', '.join(alone)} changed without the rest: a new, unqualified tuple, no patch-level exception"
-            found.append(_fail("new-tuple", "tuple", message, "Propose the whole tuple and qualify it."))
-        return tuple(found)
-    message = f"{len(values)} of {len(FIELDS)} fields are as {wanted.state}"
-    return (Finding(CHECK, "tuple", Status.PASS, f"as-{wanted.state}", message, "", SOURCE),)
 
 
 def judge_proposal(proposed: Tuple, released: Tuple, record: Record) -> tuple[Finding, ...]:

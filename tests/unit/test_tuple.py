@@ -20,7 +20,7 @@ from gpurunbook.supply import tuple as tuples
 from gpurunbook.supply.places import compare
 from gpurunbook.supply.qualification import read_record
 from gpurunbook.supply.sightings import Sighting, chart_of, declared, live, rendered
-from gpurunbook.supply.tuple import FIELDS, Tuple, as_yaml, diff, judge_proposal, judge_values, read_tuple
+from gpurunbook.supply.tuple import FIELDS, Tuple, as_yaml, diff, judge_proposal, read_tuple
 
 ROOT = Path(__file__).parents[2]
 DIGEST = "sha256:" + "d5" * 32
@@ -108,31 +108,6 @@ def test_the_difference_of_two_tuples_is_by_field_in_order() -> None:
     changes = diff(RELEASED.values, PROPOSED.values)
     assert [change.field for change in changes] == [field for field in FIELDS if field in {*NEW, "dcgmExporterDigest"}]
     assert (changes[0].one, changes[0].other) == ("6.8.0-134-generic", "6.8.0-136-generic")
-
-
-@pytest.mark.parametrize("field", FIELDS)
-def test_outside_a_promotion_one_field_that_differs_is_refused_however_well_formed(field: str) -> None:
-    values = {**VALUES, field: PROPOSED.values[field] if field in NEW else VALUES[field] + "1"}
-    found = judge_values(values, RELEASED)
-    assert codes(found) == ["new-tuple", "not-released"]
-    assert [one.subject for one in found if one.code == "not-released"] == [field]
-    assert VALUES[field] in found[0].message and values[field] in found[0].message
-
-
-def test_outside_a_promotion_even_the_whole_proposed_tuple_is_refused() -> None:
-    assert worst(judge_values(PROPOSED.values, RELEASED)) is Status.FAIL
-
-
-def test_in_a_promotion_only_the_proposed_tuple_is_accepted() -> None:
-    assert codes(judge_values(PROPOSED.values, RELEASED, PROPOSED)) == ["as-proposed"]
-    found = judge_values({**PROPOSED.values, "driver": VALUES["driver"]}, RELEASED, PROPOSED)
-    assert [(one.code, one.subject) for one in found] == [("not-proposed", "driver")]
-
-
-def test_the_released_tuple_is_accepted_whole_and_in_part() -> None:
-    assert codes(judge_values(VALUES, RELEASED)) == ["as-released"]
-    assert codes(judge_values({"driver": VALUES["driver"]}, RELEASED)) == ["as-released"]
-    assert codes(judge_values({"driver": "595.91.07"}, RELEASED)) == ["new-tuple", "not-released"]
 
 
 RECORD = (ROOT / "tests/cases/qualification/01-good.yaml").read_text()
@@ -572,7 +547,6 @@ def test_every_code_is_documented() -> None:
     documented = set(re.findall(r"(?m)^\| `([a-z-]+)` \|", section))
     source = Path(tuples.__file__).read_text() + (ROOT / "gpurunbook/supply/places.py").read_text()
     used = set(re.findall(r'(?:_fail\(|Status\.[A-Z]+,|else)\s*"([a-z-]+)"', source))
-    used |= {"as-released", "as-proposed", "not-released", "not-proposed", "tuple", "tuple-in-place"}
-    used |= {"ondelete-pending", "rolling", "stale-pod", "live-unknown", "live-differs"}
+    used |= {"tuple", "tuple-in-place", "ondelete-pending", "rolling", "stale-pod", "live-unknown", "live-differs"}
     used |= {f"{place}-{word}" for place in ("declared", "rendered") for word in ("differs", "missing", "unresolved")}
     assert documented == used
