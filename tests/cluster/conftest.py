@@ -68,13 +68,3 @@ def namespace(apiserver: ApiServer) -> str:
     made = apiserver.send("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
     assert made.code == 201, made.body
     return name
-
-
-def eventually(test: Callable[[], Any], seconds: float = 10) -> Any:
-    """The first true value; real servers learn of new roles and definitions through caches."""
-    end = time.monotonic() + seconds
-    while not (found := test()):
-        if time.monotonic() > end:
-            raise AssertionError(f"not so within {seconds} s: {test}")
-        time.sleep(0.05)
-    return found

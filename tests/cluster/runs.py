@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import itertools
 import json
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -250,12 +249,3 @@ def marks(node: dict[str, Any]) -> tuple[bool, bool, bool]:
     """Unschedulable, tainted by us, owned by a run."""
     taints = node["spec"].get("taints") or []
     return node["spec"].get("unschedulable") is True, any(t["key"] == TAINT for t in taints), bool(owner(node))
-
-
-def eventually(test: Callable[[], Any], seconds: float = 5) -> Any:
-    """The first true value."""
-    end = time.monotonic() + seconds
-    while not (found := test()):
-        assert time.monotonic() < end, f"not so within {seconds} s"
-        time.sleep(0.01)
-    return found

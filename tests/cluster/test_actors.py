@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import ApiServer, eventually
+from conftest import ApiServer
 from embedded_server import SMALL, Embedded, fixture, start, stop
 
 from gpurunbook.embedded.actors.client import MERGE_PATCH, STRATEGIC_PATCH, Client
 from gpurunbook.embedded.workloads import tolerates, wanted_on
+from tests.eventually import eventually
 
 Play = Callable[..., "subprocess.Popen[str]"]
 

@@ -17,9 +17,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from conftest import ApiServer, eventually
+from conftest import ApiServer
 
 from gpurunbook.embedded.actors.client import JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
+from tests.eventually import eventually
 
 Obj = dict[str, Any]
 

@@ -308,9 +308,7 @@ def test_credentials_that_stay_expired_are_not_asked_for_ever(server: Embedded, 
     assert len(seen) == 2
 
 
-def test_a_plugin_that_fails_is_unauthorized_and_no_crash(
-    server: Embedded, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_plugin_that_fails_is_unauthorized_and_no_crash(server: Embedded, tmp_path: Path) -> None:
     script = tmp_path / "broken"
     script.write_text("#!/bin/sh\necho no login >&2\nexit 3\n")
     script.chmod(0o755)

@@ -20,12 +20,12 @@ from typing import Any
 
 import pytest
 import yaml
-from conftest import eventually
 from embedded_server import SMALL, Embedded, command, fixture, start, stop
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gpurunbook.embedded.actors.client import JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, Client
+from tests.eventually import eventually
 
 NODE = "/api/v1/nodes/gpu-0001"
 CORDON = {"spec": {"unschedulable": True}}

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 import runs
-from runs import Lab, closing, eventually, finish, marks, owner, records, rest, step, verdict
+from runs import Lab, closing, finish, marks, owner, records, rest, step, verdict
 
 from gpurunbook import errors
 from gpurunbook.embedded import actors
@@ -27,6 +27,7 @@ from gpurunbook.plan import Object, Progress, Seen, Wait
 from gpurunbook.pointers import fill
 from gpurunbook.runbook import guard, lease
 from gpurunbook.runbook.run import Run
+from tests.eventually import eventually
 
 WHOLE, NONE = (True, True, True), (False, False, False)
 

@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 import yaml
-from conftest import eventually
 
 from gpurunbook.declared.book import Permission
 from gpurunbook.declared.runbooks import declared
@@ -34,6 +33,7 @@ from gpurunbook.sources.connection import load as configuration
 from tests.envtest import controlplane as envtest
 from tests.envtest import rivals
 from tests.envtest.seed import Seeder, users
+from tests.eventually import eventually
 
 pytestmark = pytest.mark.envtest
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ import pytest
 from gpurunbook.embedded.actors.client import JSON_PATCH, STRATEGIC_PATCH, Client, Reply
 from gpurunbook.supply import admission
 from tests.envtest.controlplane import ControlPlane
+from tests.eventually import eventually
 
 pytestmark = pytest.mark.envtest
 
@@ -35,14 +36,6 @@ BINDINGS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindi
 CONFIG = f"/api/v1/namespaces/kube-system/configmaps/{admission.NAME}"
 FAILURE = "validation.policy.admission.k8s.io/validation_failure"
 REFUSED = "not of the released or the rollback set"
-
-
-def until(test: Callable[[], Any], seconds: float = 30) -> Any:
-    end = time.monotonic() + seconds
-    while not (found := test()):
-        assert time.monotonic() < end, f"not so within {seconds} s"
-        time.sleep(0.1)
-    return found
 
 
 def release(*namespaces: str, current: admission.Images = CURRENT) -> admission.Release:
@@ -82,8 +75,8 @@ def installed(admin: Client, gpu: str, old: str) -> Iterator[None]:
     admin.call("POST", CONFIG.rpartition("/")[0], config)
     admin.call("POST", VAP, policy)
     admin.call("POST", BINDINGS, bound)
-    until(lambda: create(admin, gpu, containers=[STRANGE]).code == 403)
-    until(lambda: create(admin, gpu, containers=[RELEASED]).code == 201)
+    eventually(lambda: create(admin, gpu, containers=[STRANGE]).code == 403)
+    eventually(lambda: create(admin, gpu, containers=[RELEASED]).code == 201)
     yield
     admin.send("DELETE", f"{BINDINGS}/{admission.NAME}")
     admin.send("DELETE", f"{VAP}/{admission.NAME}")
@@ -118,7 +111,7 @@ def test_it_type_checks_without_a_warning(admin: Client, installed: None) -> Non
         status = admin.call("GET", f"{VAP}/{admission.NAME}").get("status", {})
         return status.get("typeChecking") is not None and status
 
-    assert until(checked)["typeChecking"].get("expressionWarnings", []) == []
+    assert eventually(checked)["typeChecking"].get("expressionWarnings", []) == []
 
 
 @pytest.mark.parametrize("reference", REFERENCES)
@@ -238,7 +231,7 @@ def test_a_pod_of_a_workload_is_refused_and_its_template_is_not_judged(
         events = admin.call("GET", f"/api/v1/namespaces/{gpu}/events")["items"]
         return [e["message"] for e in events if e["involvedObject"]["name"] == "j" and REFUSED in e["message"]]
 
-    assert f"container c0 {STRANGE}" in until(told)[0]
+    assert f"container c0 {STRANGE}" in eventually(told)[0]
     assert admin.call("GET", f"/api/v1/namespaces/{gpu}/pods", labelSelector="app=j")["items"] == []
 
 
@@ -262,7 +255,7 @@ def test_a_large_pod_against_a_large_release_stays_within_the_cost_limit(
     many = {f"sha256:{n:064x}": [f"{repository}-{n}:v1.2.3-ubuntu22.04"] for n in range(5000)}
     with changed(admin, admission.config_map(release(gpu, current=many))):
         fitting = [references[0] for references in list(many.values())[-40:]]
-        until(lambda: create(admin, gpu, containers=fitting[:1]).code == 201)
+        eventually(lambda: create(admin, gpu, containers=fitting[:1]).code == 201)
         made = create(admin, gpu, containers=fitting, init=fitting)
         assert made.code == 201, made.body
         assert create(admin, gpu, containers=[*fitting, STRANGE]).code == 403
@@ -276,16 +269,16 @@ def test_a_revoked_digest_takes_its_references_with_it(admin: Client, gpu: str, 
     left = admission.config_map(release(gpu))
     gone = {**left, "data": {k: v for k, v in left["data"].items() if k != key}}
     with changed(admin, gone):
-        until(lambda: create(admin, gpu, containers=[RELEASED]).code == 403)
+        eventually(lambda: create(admin, gpu, containers=[RELEASED]).code == 403)
         assert create(admin, gpu, containers=[f"any@{digest}"]).code == 403
         assert create(admin, gpu, containers=[REFERENCES[0]]).code == 201
-    until(lambda: create(admin, gpu, containers=[RELEASED]).code == 201)
+    eventually(lambda: create(admin, gpu, containers=[RELEASED]).code == 201)
 
 
 def test_an_empty_parameter_refuses_everything(admin: Client, gpu: str, installed: None) -> None:
     empty = {k: v for k, v in admission.config_map(release(gpu)).items() if k != "data"}
     with changed(admin, empty):
-        until(lambda: create(admin, gpu, containers=[RELEASED]).code == 403)
+        eventually(lambda: create(admin, gpu, containers=[RELEASED]).code == 403)
 
 
 @pytest.mark.parametrize("enforcement", ["deny", "warn"])
@@ -295,12 +288,12 @@ def test_a_missing_parameter_denies_in_both_enforcements(
     with enforced(admin, gpu, enforcement):
         admin.call("DELETE", CONFIG)
         try:
-            denied = until(lambda: (r := create(admin, gpu, containers=[RELEASED])).code != 201 and r)
+            denied = eventually(lambda: (r := create(admin, gpu, containers=[RELEASED])).code != 201 and r)
             assert denied.code == 422, denied.body
             assert "no params found" in said(denied)
         finally:
             admin.call("POST", CONFIG.rpartition("/")[0], admission.config_map(release(gpu)))
-            until(lambda: create(admin, gpu, containers=[RELEASED]).code == 201)
+            eventually(lambda: create(admin, gpu, containers=[RELEASED]).code == 201)
 
 
 def test_warn_admits_with_a_warning_and_an_audit_annotation(
@@ -344,7 +337,7 @@ class enforced:
             f"{BINDINGS}/{admission.NAME}", {"spec": {"validationActions": body["spec"]["validationActions"]}}
         )
         code = 403 if enforcement == "deny" else 201
-        until(lambda: create(self.admin, self.gpu, containers=[STRANGE]).code == code)
+        eventually(lambda: create(self.admin, self.gpu, containers=[STRANGE]).code == code)
 
     def __enter__(self) -> None:
         self._put(self.wanted)

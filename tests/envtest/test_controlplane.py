@@ -14,8 +14,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from gpurunbook.embedded.actors.client import Client
 from gpurunbook.embedded.workloads import image_id
 from tests.envtest import controlplane as envtest
 from tests.envtest.controlplane import ControlPlane
+from tests.eventually import eventually
 from tests.tools.build import GROUPS
 
 pytestmark = pytest.mark.envtest
@@ -32,14 +32,6 @@ pytestmark = pytest.mark.envtest
 Obj = dict[str, Any]
 PINNED = "sha256:" + "0123456789abcdef" * 4
 NAMES = itertools.count()
-
-
-def until(test: Callable[[], Any], seconds: float = 20) -> Any:
-    end = time.monotonic() + seconds
-    while not (found := test()):
-        assert time.monotonic() < end, f"not so within {seconds} s"
-        time.sleep(0.05)
-    return found
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +51,7 @@ def node(admin: Client) -> Iterator[str]:
     name = f"played-{next(NAMES)}"
     labels, played = {"role": name}, {"kwok.x-k8s.io/node": "fake"}
     admin.call("POST", "/api/v1/nodes", {"metadata": {"name": name, "labels": labels, "annotations": played}})
-    until(lambda: ready(admin, name) and taints(admin, name) == [])
+    eventually(lambda: ready(admin, name) and taints(admin, name) == [])
     yield name
     admin.call("DELETE", f"/api/v1/nodes/{name}")
 
@@ -132,7 +124,7 @@ def test_a_user_may_do_what_roles_say_and_every_request_is_known(
     subject = {"kind": "Group", "name": "readers", "apiGroup": "rbac.authorization.k8s.io"}
     role = {"kind": "Role", "name": "r", "apiGroup": "rbac.authorization.k8s.io"}
     admin.call("POST", f"{rbac}/rolebindings", {"metadata": {"name": "r"}, "roleRef": role, "subjects": [subject]})
-    until(lambda: user.send("GET", place).code == 200)
+    eventually(lambda: user.send("GET", place).code == 200)
     assert user.send("GET", f"{place}/a").code == 403
     known = [(e["verb"], e["requestURI"], e["responseStatus"]["code"]) for e in controlplane.requests("reader")]
     assert known[0] == ("list", place, 403)
@@ -150,23 +142,25 @@ def test_a_daemonset_with_ondelete_makes_a_pod_anew_and_takes_its_pods_along(
         "template": template("registry.example/driver:1", nodeSelector={"role": node}),
     }
     admin.call("POST", place, {"metadata": {"name": "d"}, "spec": spec})
-    (old,) = until(lambda: running(admin, namespace))
+    (old,) = eventually(lambda: running(admin, namespace))
     assert old["spec"]["nodeName"] == node
     admin.merge(f"{place}/d", {"spec": {"template": template("registry.example/driver:2")}})
-    until(lambda: admin.call("GET", f"{place}/d")["status"]["observedGeneration"] == 2)
+    eventually(lambda: admin.call("GET", f"{place}/d")["status"]["observedGeneration"] == 2)
     assert [p["metadata"]["uid"] for p in pods(admin, namespace)] == [old["metadata"]["uid"]]
     admin.call("DELETE", f"/api/v1/namespaces/{namespace}/pods/{old['metadata']['name']}")
-    (new,) = until(lambda: [p for p in running(admin, namespace) if p["metadata"]["uid"] != old["metadata"]["uid"]])
+    (new,) = eventually(
+        lambda: [p for p in running(admin, namespace) if p["metadata"]["uid"] != old["metadata"]["uid"]]
+    )
     assert new["spec"]["containers"][0]["image"] == "registry.example/driver:2"
     admin.call("DELETE", f"{place}/d")
-    until(lambda: pods(admin, namespace) == [])
+    eventually(lambda: pods(admin, namespace) == [])
 
 
 def test_a_job_completes(admin: Client, namespace: str, node: str) -> None:
     spec = {"template": template("registry.example/canary:1", restartPolicy="Never", nodeSelector={"role": node})}
     place = f"/apis/batch/v1/namespaces/{namespace}/jobs"
     admin.call("POST", place, {"metadata": {"name": "j"}, "spec": spec})
-    status = until(lambda: (s := admin.call("GET", f"{place}/j")["status"]).get("completionTime") and s)
+    status = eventually(lambda: (s := admin.call("GET", f"{place}/j")["status"]).get("completionTime") and s)
     assert status["succeeded"] == 1
     (ended,) = pods(admin, namespace)[0]["status"]["containerStatuses"]
     assert ended["imageID"] == image_id("registry.example/canary:1", "containerd")
@@ -189,7 +183,7 @@ def test_containers_get_the_image_ids_that_the_embedded_kubelet_writes(
     ]
     body = {"metadata": {"name": "p"}, "spec": template(*images, nodeName=node, initContainers=starts)["spec"]}
     admin.call("POST", f"/api/v1/namespaces/{namespace}/pods", body)
-    status = until(lambda: running(admin, namespace))[0]["status"]
+    status = eventually(lambda: running(admin, namespace))[0]["status"]
     assert [c["imageID"] for c in status["containerStatuses"]] == [image_id(i, "containerd") for i in images]
     once, stays = status["initContainerStatuses"]
     assert "terminated" in once["state"]
@@ -204,26 +198,26 @@ def test_a_held_pod_stays_as_it_is(admin: Client, namespace: str, node: str) -> 
     for name, mark in (("held", held), ("free", {})):
         body = {"metadata": {"name": name, "annotations": mark}}
         admin.call("POST", place, body | {"spec": template("registry.example/a:1", nodeName=node)["spec"]})
-    until(lambda: running(admin, namespace))
+    eventually(lambda: running(admin, namespace))
     admin.call("DELETE", f"{place}/held")
     admin.call("DELETE", f"{place}/free")
-    until(lambda: len(pods(admin, namespace)) == 1)
+    eventually(lambda: len(pods(admin, namespace)) == 1)
     (left,) = pods(admin, namespace)
     assert (left["metadata"]["name"], left["status"]["phase"]) == ("held", "Pending")
     admin.merge(f"{place}/held", {"metadata": {"annotations": {"envtest.gpurunbook.io/hold": None}}})
-    until(lambda: pods(admin, namespace) == [])
+    eventually(lambda: pods(admin, namespace) == [])
 
 
 def test_a_node_is_kept_alive_by_a_lease(admin: Client, node: str) -> None:
     place = f"/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{node}"
-    lease = until(lambda: (reply := admin.send("GET", place)).code == 200 and reply.body)
+    lease = eventually(lambda: (reply := admin.send("GET", place)).code == 200 and reply.body)
     renewed = lease["spec"]["renewTime"]
-    until(lambda: admin.call("GET", place)["spec"]["renewTime"] != renewed, seconds=30)
+    eventually(lambda: admin.call("GET", place)["spec"]["renewTime"] != renewed, seconds=30)
 
 
 def test_a_cordon_brings_the_controllers_taint(admin: Client, node: str) -> None:
     admin.merge(f"/api/v1/nodes/{node}", {"spec": {"unschedulable": True}})
-    until(lambda: taints(admin, node) == [("node.kubernetes.io/unschedulable", "NoSchedule")])
+    eventually(lambda: taints(admin, node) == [("node.kubernetes.io/unschedulable", "NoSchedule")])
 
 
 def test_a_node_without_the_annotation_has_no_kubelet(admin: Client, node: str) -> None:
@@ -242,7 +236,7 @@ def test_compaction_forgets_the_past(controlplane: ControlPlane, admin: Client, 
     admin.call("POST", place, {"metadata": {"name": "d"}})
     exact = {"resourceVersion": version, "resourceVersionMatch": "Exact", "limit": 500}
     controlplane.compact()
-    until(lambda: admin.send("GET", place, **exact).code == 410)
+    eventually(lambda: admin.send("GET", place, **exact).code == 410)
 
 
 # --- the end
@@ -284,13 +278,13 @@ def test_the_death_of_the_test_process_ends_everything() -> None:
     assert not gone(pids)
     parent.kill()
     parent.wait()
-    until(lambda: gone([supervisor, *pids]) and not folder.exists())
+    eventually(lambda: gone([supervisor, *pids]) and not folder.exists())
 
 
 def test_the_death_of_the_supervisor_ends_the_processes() -> None:
     parent, folder, supervisor, pids = orphan()
     os.kill(supervisor, signal.SIGKILL)
-    until(lambda: gone(pids))
+    eventually(lambda: gone(pids))
     parent.kill()
     parent.wait()
     subprocess.run(["rm", "-r", folder], check=True)
@@ -299,7 +293,7 @@ def test_the_death_of_the_supervisor_ends_the_processes() -> None:
 def test_the_death_of_one_process_ends_the_others() -> None:
     with envtest.start() as plane:
         os.kill(plane.pids["etcd"], signal.SIGKILL)
-        until(lambda: gone(list(plane.pids.values())))
+        eventually(lambda: gone(list(plane.pids.values())))
 
 
 # --- missing programs

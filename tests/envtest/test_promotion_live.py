@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import json
 import shutil
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -29,6 +28,7 @@ from gpurunbook.supply import admission
 from tests.conftest import started
 from tests.envtest.controlplane import ControlPlane
 from tests.envtest.seed import Seeder
+from tests.eventually import eventually
 from tests.unit import promotion_fixtures as fixtures
 
 pytestmark = pytest.mark.envtest
@@ -43,14 +43,6 @@ OPERATOR = "oncall@example.com"
 NAMESPACES = ["gpu-operator", "hami-system"]
 VAP = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
-
-
-def until(test: Callable[[], Any], seconds: float = 60) -> Any:
-    end = time.monotonic() + seconds
-    while not (found := test()):
-        assert time.monotonic() < end, f"not so within {seconds} s"
-        time.sleep(0.1)
-    return found
 
 
 @pytest.fixture(scope="module")
@@ -76,13 +68,13 @@ def enforced(controlplane: ControlPlane) -> Iterator[Client]:
         admin.call("POST", path, body)
     for namespace in NAMESPACES:
         admin.send("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
-    until(lambda: strange(admin).code == 403)
+    eventually(lambda: strange(admin).code == 403)
     seeder = Seeder(admin)  # it leaves alone what is there already: the policy
     try:
         seeder.show(CLUSTER)
         yield admin
     finally:
-        until(lambda: not list(seeder._superfluous({})))
+        eventually(lambda: not list(seeder._superfluous({})))
         for path in (f"{VAP.removesuffix('ies')}ybindings", VAP, config_maps()):
             admin.send("DELETE", f"{path}/{admission.NAME}")
 
@@ -134,7 +126,7 @@ def test_the_release_is_promoted_while_admission_denies_everything_else(
     kubeconfig = controlplane.user(OPERATOR, "sre")
     monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
     operator = Client.of_kubeconfig(kubeconfig)
-    until(lambda: operator.send("GET", "/api/v1/namespaces/kube-dc/configmaps/gpu-profiles").code == 200)
+    eventually(lambda: operator.send("GET", "/api/v1/namespaces/kube-dc/configmaps/gpu-profiles").code == 200)
     before = len(controlplane.requests(OPERATOR))
     outcome = execute.run("promotion", values, home=home, out=home / "outputs", cell_seconds=120)
     assert (str(outcome.verdict), outcome.code, outcome.evidence) == ("pass", "all-steps-passed", "sealed"), outcome
