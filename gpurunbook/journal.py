@@ -7,7 +7,6 @@ itself, `prev` is the hash before. The head is the last hash. Events and their d
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -17,6 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from gpurunbook.digests import digest as digest
 from gpurunbook.errors import JournalError, Raced
 from gpurunbook.findings import Verdict
 
@@ -35,11 +35,6 @@ Record = dict[str, Any]
 def canonical(value: Any) -> bytes:
     """Writes nothing. JSON with sorted keys and no blanks; NaN and infinities raise ValueError."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
-
-
-def digest(data: bytes) -> str:
-    """Writes nothing. `sha256:` and 64 hex digits."""
-    return "sha256:" + hashlib.sha256(data).hexdigest()
 
 
 def timestamp(now: datetime) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import contextlib
 import fcntl
-import hashlib
 import json
 import os
 import re
@@ -24,6 +23,7 @@ from typing import Any
 
 import msgspec
 
+from gpurunbook.digests import digest as sha256
 from gpurunbook.errors import DeadlineError, InputError
 from gpurunbook.sources import files, pins, tools
 from gpurunbook.supply import calls, strictjson
@@ -116,7 +116,7 @@ def fingerprint(path: Path) -> str:
     found = re.fullmatch(r"-----BEGIN PUBLIC KEY-----\n([A-Za-z0-9+/=\s]+)\n-----END PUBLIC KEY-----", text)
     if found is None:
         raise InputError("not one public key in PEM", subject=str(path), code="key")
-    return "sha256:" + hashlib.sha256(base64.b64decode(found[1])).hexdigest()
+    return sha256(base64.b64decode(found[1]))
 
 
 def collect(plan: Plan, told: Callable[[int, int], None] = lambda _done, _all: None) -> Collected:
@@ -196,9 +196,9 @@ class _Work:
     def _tools(self) -> str:
         """The SHA-256 of what trivy says of its database, once every tool has answered with its pinned version."""
         said = pins.check(self._plan.pins, self._env, self._cache())
-        sha256 = _sha256(said)
-        files.write(self._plan.out / f"trivy-version-{sha256[7:19]}.json", said)
-        return sha256
+        made = sha256(said)
+        files.write(self._plan.out / f"trivy-version-{made[7:19]}.json", said)
+        return made
 
     def _cache(self) -> tuple[str, ...]:
         return ("--cache-dir", str(self._plan.cache.resolve())) if self._plan.cache else ()
@@ -233,7 +233,7 @@ class _Work:
         data = path.read_bytes()
         with contextlib.suppress(InputError):
             document = strictjson.loads(data)
-            if isinstance(document, dict) and _sha256(data) == wanted:
+            if isinstance(document, dict) and sha256(data) == wanted:
                 self._family.add(wanted, document)
                 return document
         return None
@@ -297,7 +297,7 @@ class _Work:
         (work / _SYFT).write_bytes(own)
         started = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
         call = Call(FORM, job.argv[0], self._plan.pins[job.argv[0]], list(job.argv), started, 0.0, None, "", [])
-        settings = _sha256(own) if own else ""
+        settings = sha256(own) if own else ""
         call = msgspec.structs.replace(call, key=job.key, database=job.database, settings=settings)
         try:
             ended = tools.run(job.argv, timeout=self._plan.timeout, env=self._env, cwd=work)
@@ -310,7 +310,7 @@ class _Work:
                 data = data if made else ended.stdout
                 if ended.returncode == 0 and _is_json(data):
                     files.write(self._plan.out / job.place / name, data)
-                    outputs.append(_sha256(data))
+                    outputs.append(sha256(data))
             stderr = ended.stderr.decode(errors="replace")[-STDERR:]
             seconds = round(ended.seconds, 3)
             call = msgspec.structs.replace(
@@ -325,12 +325,12 @@ class _Work:
         place = self._plan.out / job.place
         try:
             call = read_call(strictjson.loads((self._plan.out / job.record).read_bytes()))
-            there = [_sha256((place / name).read_bytes()) for name in job.outputs if (place / name).is_file()]
+            there = [sha256((place / name).read_bytes()) for name in job.outputs if (place / name).is_file()]
         except (OSError, InputError):
             return None
         wanted = (list(job.argv), self._plan.pins[job.argv[0]], job.key, job.database, 0, len(job.outputs))
         same = (call.argv, call.version, call.key, call.database, call.exit_code, len(there)) == wanted
-        told = call.settings == (_sha256(_settings(job)) if _settings(job) else "")
+        told = call.settings == (sha256(_settings(job)) if _settings(job) else "")
         return call if same and told and there == call.outputs else None
 
     def _forget(self) -> None:
@@ -342,10 +342,6 @@ class _Work:
 
 _SYFT = "syft.yaml"
 _FORMS = {"cyclonedx.json": "cyclonedx-json", "syft.json": "syft-json"}
-
-
-def _sha256(data: bytes) -> str:
-    return "sha256:" + hashlib.sha256(data).hexdigest()
 
 
 def _settings(job: Job) -> bytes:

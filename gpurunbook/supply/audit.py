@@ -186,7 +186,7 @@ class _System(msgspec.Struct):
 
 def judgement(report: Report) -> Judgement:
     """Writes nothing. A report as findings, views, facts, and the file `audit.json`."""
-    import hashlib  # the command line does without
+    from gpurunbook.digests import digest  # the command line does without
 
     failed = [r for r in report.records if r.audit == "fail"]
     digests = [d.digest for d in report.digests]
@@ -199,7 +199,7 @@ def judgement(report: Report) -> Judgement:
             "records": len(report.records),
             "failing": len(failed),
             "digests": len(digests),
-            "inventory": "sha256:" + hashlib.sha256("\n".join(digests).encode()).hexdigest(),
+            "inventory": digest("\n".join(digests).encode()),
             "desired": dict(sorted(Counter(r.desired_class for r in report.records).items())),
             "runtime": dict(sorted(Counter(r.runtime_class for r in report.records).items())),
         },

@@ -7,7 +7,6 @@ findings without a trace.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from gpurunbook.digests import digest
 from gpurunbook.errors import InputError
 from gpurunbook.supply import strictjson, times
 from gpurunbook.supply.references import is_digest, parse
@@ -60,7 +60,7 @@ def settings(http: bool) -> bytes:
     return json.dumps({**whole, "registry": {"insecure-use-http": http}}).encode()
 
 
-_SETTINGS = frozenset("sha256:" + hashlib.sha256(settings(http)).hexdigest() for http in (False, True))
+_SETTINGS = frozenset(digest(settings(http)) for http in (False, True))
 
 _SBOMS = frozenset({"cyclonedx", "spdx", "spdx-json"})
 """Formats in which trivy lists components and no vulnerabilities."""

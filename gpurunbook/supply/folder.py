@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from gpurunbook.digests import digest
 from gpurunbook.errors import InputError
 from gpurunbook.findings import Finding
 from gpurunbook.plan import Problem
@@ -81,7 +81,7 @@ def read_folder(files: Iterable[tuple[str, bytes | Problem]], family: Family) ->
         if isinstance(data, Problem):
             folder.problems.append(found("unreadable", name, data.message))
             continue
-        sha256 = "sha256:" + hashlib.sha256(data).hexdigest()
+        sha256 = digest(data)
         try:
             kind, document = _kind(name, data)
             file = File(name, sha256, kind)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from gpurunbook.digests import digest
 from gpurunbook.errors import InputError
 from gpurunbook.findings import Finding, Status
 from gpurunbook.plan import Problem
@@ -79,7 +78,7 @@ class Report:
             "rehearsal": self.rehearsal,
             "ends": {name: times.spelled(end) for name, end in sorted(self.ends.items())},
             "judged": dict(self.judged),
-            "now": _moment(self.terms.now),
+            "now": times.spelled(self.terms.now),
             "max_database_age_seconds": self.terms.max_database_age // 10**9,
             "stabilisation_seconds": self.terms.stabilisation // 10**9,
             "platforms": list(self.terms.platforms),
@@ -106,8 +105,7 @@ def decide(given: Given) -> Report:
         message = f"{len(gate.images)} images by digest and platform have all that the policy asks for"
         findings.append(found("evidence-complete", "evidence", message))
     said = given.exceptions if isinstance(given.exceptions, bytes) else b""
-    decided = "sha256:" + hashlib.sha256(said).hexdigest() if said else ""
-    judged = {"decisions": decided, "relations": relations.digest(given.relations)}
+    judged = {"decisions": digest(said) if said else "", "relations": relations.digest(given.relations)}
     report = _report(findings, tuple(gate.images), folder, given.terms, cluster, rehearsal)
     return replace(report, ends=gate.ends, judged=judged)
 
@@ -191,11 +189,3 @@ def _commands(image: Image) -> Iterator[dict[str, Any]]:
             "exit_code": call.exit_code,
             "outputs": call.outputs,
         }
-
-
-def _moment(nanoseconds: int) -> str:
-    try:
-        moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=nanoseconds // 1000)
-    except OverflowError:  # 9999-12-31T23:59:59-23:59 is in the year 10000
-        moment = datetime.max.replace(tzinfo=UTC) if nanoseconds > 0 else datetime.min.replace(tzinfo=UTC)
-    return moment.isoformat().replace("+00:00", "Z")

@@ -7,11 +7,11 @@ Source: GPU supply-chain policy, Promotion procedure.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
+from gpurunbook.digests import digest
 from gpurunbook.errors import InputError
 from gpurunbook.findings import Finding, Status
 from gpurunbook.plan import Bundle, Check, Document, Judgement, Now, Observed, Recorded, Seen, Table
@@ -265,11 +265,6 @@ def carried(step: str, title: str) -> Check:
 def as_file(value: Any) -> bytes:
     """Writes nothing. JSON with sorted keys, as it is kept."""
     return json.dumps(value, sort_keys=True, indent=1, allow_nan=False).encode() + b"\n"
-
-
-def digest(data: bytes) -> str:
-    """Writes nothing. `sha256:…`."""
-    return "sha256:" + hashlib.sha256(data).hexdigest()
 
 
 def digest_of(value: Any) -> str:

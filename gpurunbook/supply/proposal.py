@@ -11,13 +11,14 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from gpurunbook.digests import digest
 from gpurunbook.errors import InputError
 from gpurunbook.findings import Finding, Status, Verdict
 from gpurunbook.plan import Approval, Approved, Check, Document, Judgement, Need, Object, Recorded, Seen, Table
 from gpurunbook.supply import admission, baseline, strictjson
 from gpurunbook.supply.audit import NAMESPACE, identity
 from gpurunbook.supply.consumed import problem
-from gpurunbook.supply.promotion import as_file, digest, digest_of
+from gpurunbook.supply.promotion import as_file, digest_of
 from gpurunbook.supply.tuple import Tuple, as_yaml, diff
 
 FORMAT = "gpurunbook.proposal/v1"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from gpurunbook.digests import digest as sha256
 from gpurunbook.errors import InputError
 from gpurunbook.supply import strictjson
 
@@ -61,7 +61,7 @@ def _same(one: str, other: str) -> bool:
 def digest(indexes: Mapping[str, Iterable[Child]]) -> str:
     """Writes nothing. `sha256:…` of what a file of relations says, however it is written; "" when it says nothing."""
     said = {index: sorted((one.platform, one.digest) for one in children) for index, children in indexes.items()}
-    return "sha256:" + hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest() if said else ""
+    return sha256(json.dumps(said, sort_keys=True).encode()) if said else ""
 
 
 def read_indexes(data: bytes) -> dict[str, list[Child]]:

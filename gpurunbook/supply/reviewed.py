@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from gpurunbook.digests import digest
 from gpurunbook.errors import InputError
 from gpurunbook.findings import Finding, Status
 from gpurunbook.plan import Check, Folder, Judgement, Need, Observed, Problem, Recorded, Seen
@@ -18,7 +19,7 @@ from gpurunbook.supply.current import WORKLOAD
 from gpurunbook.supply.manifests import CHECK, LIMIT, SOURCE, Review, Reviewed, review
 from gpurunbook.supply.members import at
 from gpurunbook.supply.packed import opened
-from gpurunbook.supply.promotion import as_file, digest
+from gpurunbook.supply.promotion import as_file
 from gpurunbook.supply.secrets import SECRET_CODES
 from gpurunbook.supply.sightings import Sighting
 from gpurunbook.supply.tuple import Tuple

@@ -304,7 +304,7 @@ def _word(one: Series, label: str) -> str:
 
 
 def _spelled(moment: datetime) -> str:
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return times.spelled(times.nanoseconds(moment))
 
 
 def _found(status: Status, code: str, message: str, remedy: str) -> Finding:

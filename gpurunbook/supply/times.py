@@ -23,8 +23,9 @@ _NUMBER, _UNIT = r"[0-9]+\.?[0-9]*|\.[0-9]+", "|".join(_UNITS)
 _PART = re.compile(f"({_NUMBER})({_UNIT})")
 _DURATION = re.compile(f"([+-]?)(0|(?:(?:{_NUMBER})(?:{_UNIT}))+)")
 _INT64 = 1 << 63
+_FIRST = (date.min.toordinal() - _EPOCH) * 86_400
 _LAST = (date.max.toordinal() + 1 - _EPOCH) * 86_400 - 1
-"""The last second that `datetime` can hold, since 1970."""
+"""The seconds that `datetime` can hold, since 1970."""
 _LONGEST = 200
 """Characters of a duration; Python refuses to convert numbers of thousands of digits."""
 
@@ -60,9 +61,12 @@ def instant(text: str) -> int | None:
 
 
 def spelled(moment: int) -> str:
-    """Writes nothing. Nanoseconds since 1970 as RFC 3339 in UTC, whole seconds; at most the end of the year 9999."""
-    at = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=min(moment // SECOND, _LAST))
-    return at.strftime("%Y-%m-%dT%H:%M:%SZ")
+    """Writes nothing. Nanoseconds since 1970 as RFC 3339 in UTC, whole seconds.
+
+    What is before the year 1 or after 9999 is spelled as the first or the last second of these.
+    """
+    at = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=max(_FIRST, min(moment // SECOND, _LAST)))
+    return at.isoformat().replace("+00:00", "Z")
 
 
 def nanoseconds(moment: datetime) -> int:

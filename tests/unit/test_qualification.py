@@ -385,3 +385,18 @@ def test_every_code_is_documented() -> None:
     provoked |= {f"{part}-{code}" for part in COMPONENTS for code in ("from-mismatch", "rollback-mismatch", "missing")}
     provoked |= {*strictyaml.ORDER, "request", "unreadable", "qualified"}
     assert documented == provoked
+
+
+@pytest.mark.parametrize(
+    ("given", "spelled"),
+    [
+        ("2026-01-31T12:00:00.9Z", "2026-01-31T12:00:00Z"),
+        ("0001-01-01T00:00:00Z", "0001-01-01T00:00:00Z"),
+        ("0000-01-01T00:00:00Z", "0001-01-01T00:00:00Z"),
+        ("9999-12-31T23:59:59-23:59", "9999-12-31T23:59:59Z"),
+    ],
+)
+def test_a_time_of_any_year_is_spelled_and_no_crash(given: str, spelled: str) -> None:
+    moment = times.instant(given)
+    assert moment is not None
+    assert times.spelled(moment) == spelled
