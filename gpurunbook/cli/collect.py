@@ -60,7 +60,8 @@ def collect(
     Each digest is asked for by itself, on each platform in use, with tools of exact versions; every call is recorded.
     Exits 0 when every call said something about its image, 2 otherwise. Judges nothing: see `gpurunbook gate`.
     """
-    from gpurunbook.sources.collect import Plan, fingerprint
+    from gpurunbook.sources.collect import Plan
+    from gpurunbook.sources.keys import fingerprint
     from gpurunbook.sources.pins import read_pins
     from gpurunbook.supply.family import Family
     from gpurunbook.supply.gatecheck import platform

@@ -17,8 +17,8 @@ from typing import Any
 from gpurunbook.errors import EvidenceError, InputError
 from gpurunbook.shown.hostile import harmless
 from gpurunbook.sources import tools
-from gpurunbook.sources.collect import fingerprint as fingerprint
 from gpurunbook.sources.files import regular
+from gpurunbook.sources.keys import fingerprint
 from gpurunbook.supply import strictjson
 from gpurunbook.supply.members import at
 

@@ -19,6 +19,7 @@ from gpurunbook.evidence.comparison import SHOWN, Comparison, Difference, Manife
 from gpurunbook.journal import JOURNAL, digest, parse
 from gpurunbook.leaks import scan
 from gpurunbook.shown.hostile import harmless
+from gpurunbook.sources.keys import fingerprint
 from gpurunbook.supply import strictjson
 
 EXIT = {"consistent": 0, "anchored": 0, "signed": 0, "altered": 1, "unsealed": 2}
@@ -121,7 +122,7 @@ def _signatures(
     if signers is not None:
         yield bundle.SIGNATURE, partial(ssh, signers)
     if cosign_key is not None:
-        cosign.fingerprint(cosign_key)  # a key that is none is told so, whatever lies in the folder
+        fingerprint(cosign_key)  # a key that is none is told so, whatever lies in the folder
         yield bundle.COSIGNED, partial(cosigned, cosign_key)
 
 

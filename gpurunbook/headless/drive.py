@@ -15,22 +15,19 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import nbformat
 from jupyter_client import AsyncKernelManager
 from jupyter_client.kernelspec import NATIVE_KERNEL_NAME, KernelSpec
 from nbclient.exceptions import CellExecutionError, DeadKernelError
 from nbclient.util import ensure_async
 from papermill.clientwrap import PapermillNotebookClient
-from papermill.engines import NotebookExecutionManager
 from papermill.log import logger
 
-from gpurunbook.folder import keep
+from gpurunbook.headless.saving import Ending, Notebook
 
 GRACE_SECONDS = 5.0
 """How long an interrupted cell may take for its own clean-up before its kernel is killed."""
@@ -48,16 +45,6 @@ _OUTPUTS = frozenset({"stream", "display_data", "execute_result"})
 
 _SOCKET_PATH = 90
 """Bytes of a socket path that are safe: Linux takes 107, macOS 103, and a suffix is added."""
-
-
-@dataclass(frozen=True)
-class Ending:
-    """Why a notebook did not run to its end, in one line, and at which cell."""
-
-    name: str
-    reason: str
-    index: int
-    cell: str
 
 
 class Signals:
@@ -93,71 +80,6 @@ class Signals:
     def reason(self) -> str:
         """Writes nothing. What was received, for people."""
         return f"the driver was stopped by {signal.Signals(self.seen).name}"
-
-
-class Notebook(NotebookExecutionManager):  # type: ignore[misc]
-    """Keeps the notebook that runs in a file: whole at any time, and true.
-
-    papermill writes and validates the file twice per cell; here it is replaced once, when the next cell starts,
-    with the bytes that papermill would write. Raises OSError when it cannot be replaced; the old file stays whole.
-    """
-
-    def __init__(self, nb: Any, path: Path, **options: Any) -> None:
-        super().__init__(nb, output_path=str(path), **options)
-        self.path = path
-        self._saving = True
-
-    def save(self, **_: Any) -> None:
-        """Replaces the file."""
-        if self._saving:
-            keep.write(self.path, nbformat.v4.writes_json(self.nb).encode())
-            self.last_save_time = self.now()
-
-    def autosave_cell(self) -> None:
-        """Replaces the file now and then while a cell runs; a full disk is met at the next cell."""
-        with contextlib.suppress(OSError):
-            super().autosave_cell()
-
-    def cell_start(self, cell: Any, cell_index: int | None = None, **more: Any) -> None:
-        """Marks a cell as running and replaces the file, which then holds all of the cell before."""
-        with self._unsaved():
-            super().cell_start(cell, cell_index, **more)
-        if cell.cell_type == "code":
-            self.save()
-
-    def cell_complete(self, cell: Any, cell_index: int | None = None, **more: Any) -> None:
-        """Marks a cell as done; the file is replaced by what comes next."""
-        with self._unsaved():
-            super().cell_complete(cell, cell_index, **more)
-
-    def fail(self, ending: Ending, show: bool) -> None:
-        """Marks the cell as failed, with the reason as an error output of it where the kernel left none."""
-        cell = self.nb.cells[ending.index]
-        self.cell_exception(cell)
-        cell.metadata.papermill["status"] = self.FAILED
-        if show and cell.cell_type == "code":
-            lines = [f"{ending.name}: {ending.reason}", "Written by the driver, not by the kernel."]
-            cell.outputs.append(
-                nbformat.v4.new_output("error", ename=ending.name, evalue=ending.reason, traceback=lines)
-            )
-
-    def notebook_complete(self, **_: Any) -> None:
-        """Sets the times and replaces the file. Cells that did not run stay `pending`."""
-        self.end_time = self.now()
-        about = self.nb.metadata.papermill
-        about["end_time"] = self.end_time.isoformat()
-        about["duration"] = (self.end_time - self.start_time).total_seconds()
-        self.complete_pbar()
-        self.cleanup_pbar()
-        self.save()
-
-    @contextlib.contextmanager
-    def _unsaved(self) -> Iterator[None]:
-        self._saving = False
-        try:
-            yield
-        finally:
-            self._saving = True
 
 
 class Client(PapermillNotebookClient):  # type: ignore[misc]

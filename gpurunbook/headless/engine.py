@@ -23,7 +23,7 @@ from gpurunbook.shown.hostile import harmless
 from gpurunbook.sources import files
 
 if TYPE_CHECKING:
-    from gpurunbook.headless.drive import Ending
+    from gpurunbook.headless.saving import Ending
 
 _RUNBOOK_OF_CELL = re.compile(r"\s*# parameters of ([a-z][a-z0-9_]*)[ \t]*(\n|\Z)")
 _REFUSED_TAGS = ("raises-exception", "skip-execution")
@@ -79,7 +79,8 @@ class Engine:
         closed `pass` or `planned` and is sealed. Raises PapermillExecutionError for a cell that failed, Stopped
         for a run that closed otherwise, EvidenceError without a seal, RunInUse before anything is touched.
         """
-        from gpurunbook.headless.drive import Notebook, Signals
+        from gpurunbook.headless.drive import Signals
+        from gpurunbook.headless.saving import Notebook
 
         _refuse_tags(nb)
         called_by_papermill = report is None
@@ -151,7 +152,7 @@ class _Driving:
         raise_for_execution_errors(nb if self.out.final else copy.deepcopy(nb), str(self.out.path))
 
     def _unclosed(self) -> Ending | None:
-        from gpurunbook.headless.drive import Ending
+        from gpurunbook.headless.saving import Ending
 
         cells = self.notebook.nb.cells
         if self._state().closing is not None or not cells:

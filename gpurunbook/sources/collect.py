@@ -6,12 +6,10 @@ so that the argument list on record is all that it was told. What is there and w
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import fcntl
 import json
 import os
-import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -25,8 +23,9 @@ import msgspec
 
 from gpurunbook.digests import digest as sha256
 from gpurunbook.errors import DeadlineError, InputError
-from gpurunbook.sources import files, pins, tools
-from gpurunbook.supply import calls, strictjson
+from gpurunbook.sources import files, jobs, pins, tools
+from gpurunbook.sources.jobs import LOOPBACK, Job
+from gpurunbook.supply import strictjson
 from gpurunbook.supply.calls import FORM, Call, read_call
 from gpurunbook.supply.decisions import Decisions, Signer
 from gpurunbook.supply.family import Family
@@ -40,7 +39,6 @@ STDERR = 4000
 """Characters of a call's stderr that are kept, the last ones."""
 
 _OWN = ("COSIGN_", "CRANE_", "REKOR_", "SIGSTORE_", "SYFT_", "TRIVY_", "TUF_")
-_LOOPBACK = re.compile(r"(?:127\.[0-9.]+|localhost|\[::1\])(?::[0-9]+)?/.*")
 _PARTIAL = ".partial-"
 
 
@@ -63,23 +61,6 @@ class Plan:
     cache: Path | None = None
     jobs: int = 2
     timeout: float = 900.0
-
-
-@dataclass(frozen=True)
-class Job:
-    """One call. place: folder under `out`; name: of its record; outputs: file → what it is made of, "" for stdout."""
-
-    place: str
-    name: str
-    argv: tuple[str, ...]
-    outputs: Mapping[str, str]
-    key: str = ""
-    database: str = ""
-
-    @property
-    def record(self) -> str:
-        """Writes nothing. Path of the record under `out`."""
-        return f"{self.place}/{self.name}.call.json"
 
 
 @dataclass(frozen=True)
@@ -108,15 +89,6 @@ class Collected:
     def whole(self) -> bool:
         """Writes nothing. Whether every call says something about its image."""
         return all(one.answered for one in self.done)
-
-
-def fingerprint(path: Path) -> str:
-    """Writes nothing. SHA-256 of the DER in a file with one PEM public key. Raises InputError (`key`)."""
-    text = files.read(str(path), 1 << 16).decode("ascii", errors="replace").strip()
-    found = re.fullmatch(r"-----BEGIN PUBLIC KEY-----\n([A-Za-z0-9+/=\s]+)\n-----END PUBLIC KEY-----", text)
-    if found is None:
-        raise InputError("not one public key in PEM", subject=str(path), code="key")
-    return sha256(base64.b64decode(found[1]))
 
 
 def collect(plan: Plan, told: Callable[[int, int], None] = lambda _done, _all: None) -> Collected:
@@ -185,11 +157,11 @@ class _Work:
             if platform in wanted[digest]
         ]
         self._documents(children)
-        jobs = [job for digest, (where, signer) in images.items() for job in self._signature(digest, where, signer)]
+        named = [job for digest, (where, signer) in images.items() for job in self._signature(digest, where, signer)]
         for digest, (where, _) in images.items():
             for platform in wanted[digest]:
-                jobs += [_sbom(digest, platform, where), self._scan(digest, platform, where)]
-        self._all(jobs)
+                named += [jobs.sbom(digest, platform, where), self._scan(digest, platform, where)]
+        self._all(named)
         self._forget()
         return Collected(tuple(sorted(self._done, key=lambda one: one.job.record)), dict(self._unverified))
 
@@ -214,13 +186,13 @@ class _Work:
 
     def _documents(self, named: Iterable[tuple[str, str, str]]) -> None:
         """Index or manifest, and config, as the registry has them: their SHA-256 proves them."""
-        fetched = [(one, _document("manifest", *one)) for one in named]
+        fetched = [(one, jobs.document("manifest", *one)) for one in named]
         self._all([job for _, job in fetched])
         configs = []
         for (digest, own, where), job in fetched:
             document = self._learn(job, own)
             if is_digest(config := str(at(document, "config", "digest"))):  # a file is named by it
-                configs.append((_document("config", digest, config, where, job.argv[-1]), config))
+                configs.append((jobs.document("config", digest, config, where, job.argv[-1]), config))
         self._all([job for job, _ in configs])
         for job, config in configs:
             self._learn(job, config)
@@ -262,19 +234,23 @@ class _Work:
         for signed in (digest, *sorted(self._family.parents(digest))):
             name = "cosign" if signed == digest else f"cosign-index-{signed[7:19]}"
             argv = ("cosign", "verify", *line, "--output", "json", f"{where}@{signed}")
-            yield Job(_folder(digest), name, argv, {f"{name}.json": ""}, key=signer.key)
+            yield Job(jobs.folder(digest), name, argv, {f"{name}.json": ""}, key=signer.key)
 
     def _scan(self, digest: str, platform: str, where: str) -> Job:
         # A cache of layers on disk is locked by one process; the database is only read.
         line = ["trivy", "image", "--format", "json", "--platform", platform, "--image-src", "remote"]
         line += ["--scanners", "vuln", "--show-suppressed", "--skip-db-update", "--skip-java-db-update"]
         line += ["--offline-scan", "--skip-version-check", "--no-progress", "--cache-backend", "memory", *self._cache()]
-        line += ["--timeout", f"{int(self._plan.timeout)}s", *(["--insecure"] if _LOOPBACK.fullmatch(where) else [])]
+        line += [
+            "--timeout",
+            f"{int(self._plan.timeout)}s",
+            *(["--insecure"] if LOOPBACK.fullmatch(where) else []),
+        ]
         argv = (*line, f"{where}@{digest}")
-        return Job(_folder(digest, platform), "trivy", argv, {"trivy.json": ""}, database=self._database)
+        return Job(jobs.folder(digest, platform), "trivy", argv, {"trivy.json": ""}, database=self._database)
 
-    def _all(self, jobs: Sequence[Job]) -> None:
-        each = {job.record: job for job in jobs}.values()  # one manifest may stand in an index for two platforms
+    def _all(self, named: Sequence[Job]) -> None:
+        each = {job.record: job for job in named}.values()  # one manifest may stand in an index for two platforms
         self._known += len(each)
         for future in as_completed([self._pool.submit(self._one, job) for job in each]):
             self._done.append(future.result())
@@ -293,8 +269,8 @@ class _Work:
             shutil.rmtree(work)
 
     def _run(self, job: Job, work: Path) -> Call:
-        own = _settings(job)
-        (work / _SYFT).write_bytes(own)
+        own = jobs.settings(job)
+        (work / jobs.SYFT).write_bytes(own)
         started = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
         call = Call(FORM, job.argv[0], self._plan.pins[job.argv[0]], list(job.argv), started, 0.0, None, "", [])
         settings = sha256(own) if own else ""
@@ -330,7 +306,7 @@ class _Work:
             return None
         wanted = (list(job.argv), self._plan.pins[job.argv[0]], job.key, job.database, 0, len(job.outputs))
         same = (call.argv, call.version, call.key, call.database, call.exit_code, len(there)) == wanted
-        told = call.settings == (sha256(_settings(job)) if _settings(job) else "")
+        told = call.settings == (sha256(jobs.settings(job)) if jobs.settings(job) else "")
         return call if same and told and there == call.outputs else None
 
     def _forget(self) -> None:
@@ -340,16 +316,6 @@ class _Work:
                 path.unlink()
 
 
-_SYFT = "syft.yaml"
-_FORMS = {"cyclonedx.json": "cyclonedx-json", "syft.json": "syft-json"}
-
-
-def _settings(job: Job) -> bytes:
-    """What syft reads besides its words; a registry on the loopback is asked without TLS."""
-    http = _LOOPBACK.fullmatch(job.argv[2].removeprefix("registry:")) is not None
-    return calls.settings(http) if job.argv[0] == "syft" else b""
-
-
 def _is_json(data: bytes) -> bool:
     """Whether it is one whole JSON text: a tool that ends with 0 may have been cut off, or say something else."""
     try:
@@ -357,18 +323,3 @@ def _is_json(data: bytes) -> bool:
     except InputError:
         return False
     return True
-
-
-def _folder(digest: str, platform: str = "") -> str:
-    return "/".join([digest.replace(":", "-"), *([platform.replace("/", "-")] if platform else [])])
-
-
-def _document(verb: str, digest: str, own: str, where: str, reference: str = "") -> Job:
-    name = f"{verb}-{own[7:19]}"
-    return Job(_folder(digest), name, ("crane", verb, reference or f"{where}@{own}"), {f"{name}.json": ""})
-
-
-def _sbom(digest: str, platform: str, where: str) -> Job:
-    argv: tuple[str, ...] = ("syft", "scan", f"registry:{where}@{digest}", "--platform", platform, "--config", _SYFT)
-    argv = (*argv, *(word for name, form in _FORMS.items() for word in ("-o", f"{form}={name}")))
-    return Job(_folder(digest, platform), "syft", argv, {name: name for name in _FORMS})

@@ -20,7 +20,7 @@ import pytest
 
 from gpurunbook.cli import main
 from gpurunbook.sources import tools
-from gpurunbook.sources.collect import fingerprint
+from gpurunbook.sources.keys import fingerprint
 from gpurunbook.supply.calls import FORM
 from tests.tools.build import GROUPS
 from tests.tools.registry import Registry, layer

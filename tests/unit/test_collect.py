@@ -19,7 +19,8 @@ import pytest
 
 from gpurunbook.cli import main
 from gpurunbook.errors import InputError
-from gpurunbook.sources.collect import Plan, collect, fingerprint
+from gpurunbook.sources.collect import Plan, collect
+from gpurunbook.sources.keys import fingerprint
 from gpurunbook.sources.pins import read_pins
 from gpurunbook.supply.decisions import read_decisions
 from gpurunbook.supply.family import Family
