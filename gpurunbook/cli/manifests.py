@@ -13,17 +13,16 @@ from gpurunbook.cli.answer import give, output_option, read
 from gpurunbook.errors import InputError
 from gpurunbook.findings import Finding
 from gpurunbook.sources import files
-from gpurunbook.supply.manifests import LIMIT, Review
+from gpurunbook.supply.manifests import LIMIT, Review, is_reviewed
 
 _EXIT = {"pass": 0, "fail": 1, "error": 2}
-_NAMES = frozenset({".yaml", ".yml", ".json"})
 
 
 @click.command()
 @click.argument("paths", nargs=-1, metavar="[PATH]…")
 @output_option
 def review_manifests(paths: tuple[str, ...], output: str | None) -> int:
-    """Review files, folders (.yaml, .yml, .json) or standard input (-). Writes nothing.
+    """Review files, folders (.yaml, .yml, .json, Kustomization) or standard input (-). Writes nothing.
 
     Rendered manifests, Helm values, Flux HelmRelease, fleet.yaml and their like.
     """
@@ -33,18 +32,18 @@ def review_manifests(paths: tuple[str, ...], output: str | None) -> int:
     try:
         for path in paths or ("-",):
             _add(made, path)
-        reviewed = made.finish()
+        answered = made.finish()
     finally:
         if collecting:
             gc.enable()
     answer = {
-        "verdict": reviewed.verdict,
-        "findings": [found.as_json() for found in reviewed.found],
-        "files": reviewed.files,
-        "documents": reviewed.documents,
+        "verdict": answered.verdict,
+        "findings": [found.as_json() for found in answered.found],
+        "files": answered.files,
+        "documents": answered.documents,
     }
-    give(answer, [_placed(found.finding, found.file, found.line) for found in reviewed.found], output)
-    return _EXIT[reviewed.verdict]
+    give(answer, [_placed(found.finding, found.file, found.line) for found in answered.found], output)
+    return _EXIT[answered.verdict]
 
 
 def _add(made: Review, path: str) -> None:
@@ -69,7 +68,7 @@ def _inside(made: Review, folder: str) -> Iterator[str]:
             if (link := Path(top, name)).is_symlink():
                 made.refuse(str(link), InputError("a symbolic link to a folder", code="unreadable"))
         for name in sorted(names):
-            if Path(name).suffix in _NAMES and not name.startswith("."):
+            if is_reviewed(name) and not name.startswith("."):
                 yield os.path.join(top, name)  # noqa: PTH118 (as the user wrote it: Path would drop a ./)
 
 

@@ -95,8 +95,7 @@ def conclude(
     """Writes nothing. What verdict.json and the manifest say of a closed run.
 
     source: `{"sha256", "cells"}` of the source notebook, both None where it was not found; files: digests of the
-    files in the folder. Raises EvidenceError as `closed`, and
-    `odd-name`.
+    files in the folder. Raises EvidenceError as `closed`, and `odd-name`.
     """
     closed(records, notebook)
     state = replay(records)

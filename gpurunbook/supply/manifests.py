@@ -18,11 +18,9 @@ from gpurunbook.findings import Status
 from gpurunbook.leaks import suspect
 from gpurunbook.supply import images, secrets, strictyaml
 from gpurunbook.supply.charts import judge_charts
-from gpurunbook.supply.found import CHECK as CHECK
-from gpurunbook.supply.found import SOURCE as SOURCE
 from gpurunbook.supply.found import Found, Notes, Place
 from gpurunbook.supply.images import Images
-from gpurunbook.supply.packed import BINARY, DEPTH, SHORTEST, VALUES, Packed, concern, packed
+from gpurunbook.supply.packed import BINARY, DEPTH, KUSTOMIZATIONS, SHORTEST, VALUES, Packed, concern, packed
 from gpurunbook.supply.releases import CARRYING, CONCERNED, Layer, Releases, files_of
 from gpurunbook.supply.secrets import Secrets
 from gpurunbook.supply.settings import judge_policy
@@ -32,6 +30,7 @@ from gpurunbook.supply.tree import Trail, at, dotted, walk, word
 LIMIT = 64 << 20
 """Bytes of one file, and of all that is unpacked in a review."""
 
+_ENDINGS = (".yaml", ".yml", ".json")
 _CRD = "CustomResourceDefinition"
 
 
@@ -268,6 +267,14 @@ def _objects(doc: Map | List, kind: str = "") -> Iterator[tuple[Map | List, str]
                 raise strictyaml.fault("type", item.line, f"an item of a {kind} that is no object")
     else:
         yield doc, kind
+
+
+def is_reviewed(path: str) -> bool:
+    """Writes nothing. Whether a file of a folder is reviewed, by its name: what kubectl, helm and kustomize take.
+
+    Also in capitals: whoever applies such a file by its name is not stopped by them.
+    """
+    return path.lower().endswith(_ENDINGS) or posixpath.basename(path) in KUSTOMIZATIONS
 
 
 def review(files: Iterable[tuple[str, bytes]]) -> Reviewed:

@@ -32,7 +32,10 @@ SHORTEST = 24
 """Characters below which no text is a manifest."""
 
 VALUES = ("values.yaml", "values.yml")
-_FILES = (*VALUES, "fleet.yaml", "Chart.yaml", "kustomization.yaml")
+KUSTOMIZATIONS = ("kustomization.yaml", "kustomization.yml", "Kustomization")
+"""Names that kustomize knows (api/konfig, RecognizedKustomizationFileNames)."""
+
+_FILES = (*VALUES, *KUSTOMIZATIONS, "fleet.yaml", "Chart.yaml")
 """Files that are read by their name, whatever stands in them."""
 
 # The openings of "apiVersion", "kind", "---", "{" and of gzip, in base64.

@@ -14,7 +14,7 @@ from dataclasses import field as member
 from gpurunbook.supply.charts import Source, chart_name, referred
 from gpurunbook.supply.flaws import Flaw
 from gpurunbook.supply.found import Notes, Place
-from gpurunbook.supply.packed import VALUES
+from gpurunbook.supply.packed import KUSTOMIZATIONS, VALUES
 from gpurunbook.supply.settings import Layers, chart_of_values, judge_layers
 from gpurunbook.supply.strictyaml import List, Map, Node, Text
 from gpurunbook.supply.tree import at, line, word
@@ -28,7 +28,7 @@ CARRYING = frozenset(
 CONCERNED = CARRYING | {"ConfigMap", "OCIRepository"}
 """Kinds that a release may be made of."""
 
-_NO_VALUES = frozenset({"Chart.yaml", "kustomization.yaml"})
+_NO_VALUES = frozenset({"Chart.yaml", *KUSTOMIZATIONS})
 
 Layer = tuple[Node, Place]
 Reader = Callable[[Place, str, Text | Map, str], Layer | None]

@@ -16,15 +16,14 @@ from gpurunbook.findings import Finding, Status
 from gpurunbook.plan import Check, Folder, Judgement, Need, Observed, Problem, Recorded, Seen
 from gpurunbook.supply import live, places, sightings, strictyaml
 from gpurunbook.supply.current import WORKLOAD
-from gpurunbook.supply.manifests import CHECK, LIMIT, SOURCE, Review, Reviewed, review
+from gpurunbook.supply.found import CHECK, SOURCE
+from gpurunbook.supply.manifests import LIMIT, Review, Reviewed, is_reviewed, review
 from gpurunbook.supply.members import at
 from gpurunbook.supply.packed import opened
 from gpurunbook.supply.promotion import as_file
 from gpurunbook.supply.secrets import SECRET_CODES
 from gpurunbook.supply.sightings import Sighting
 from gpurunbook.supply.tuple import Tuple
-
-_NAMES = (".yaml", ".yml", ".json")
 
 
 def manifests_kept(
@@ -75,7 +74,7 @@ def withheld(name: str, data: bytes) -> str:
 
     The redactor cannot help here: a password has no shape.
     """
-    if not name.endswith(_NAMES):
+    if not is_reviewed(name):
         return "no manifest: it was not judged"
     codes = {one.finding.code: one.finding.status for one in review([(name, data)]).found}
     if secret := sorted(SECRET_CODES & codes.keys()):
@@ -136,7 +135,7 @@ def _files(word: str, seen: Seen) -> Iterator[tuple[str, bytes]]:
         need = observed.need
         if isinstance(need, Folder) and observed.problem is None and seen.get(f"{word} {need.path}") is observed:
             for name, data in sorted(observed.value.items()):
-                if name.endswith(_NAMES) and isinstance(data, bytes):
+                if is_reviewed(name) and isinstance(data, bytes):
                     yield f"{need.path.rstrip('/')}/{name}", data
 
 
@@ -158,9 +157,9 @@ def _refused(every: Iterable[Observed]) -> Iterator[tuple[str, str]]:
         if observed.problem is not None:
             yield need.path, observed.problem.message
             continue
-        manifests = [name for name in observed.value if name.endswith(_NAMES)]
+        manifests = [name for name in observed.value if is_reviewed(name)]
         if not manifests:
-            yield need.path, "no .yaml, .yml or .json in it"
+            yield need.path, "no .yaml, .yml or .json in it, and no Kustomization"
         for name, problem in sorted(observed.value.items()):
             if isinstance(problem, Problem):  # of any name: it may be a folder, or a link to one
                 yield f"{need.path}/{name}", problem.message

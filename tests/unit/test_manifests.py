@@ -803,6 +803,8 @@ def test_a_folder_is_reviewed_with_all_below_it_and_without_what_is_hidden(
         "a/b/c.yaml": pod("image: a:latest"),
         "a/d.yml": pod("image: a"),
         "a/e.json": json.dumps({"kind": "Pod", "spec": {"containers": [{"image": "a@x"}]}}),
+        "a/f.YAML": pod("image: a:main"),
+        "a/g/Kustomization": "images: [{name: a, newTag: latest}]",
         "a/readme.txt": "a: [",
         ".git/x.yaml": "a: [",
         "a/.hidden.yaml": "a: [",
@@ -811,11 +813,13 @@ def test_a_folder_is_reviewed_with_all_below_it_and_without_what_is_hidden(
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     code, answer = run(capsys, str(tmp_path))
-    assert (code, answer["verdict"], answer["files"], answer["documents"]) == (1, "fail", 3, 3)
+    assert (code, answer["verdict"], answer["files"], answer["documents"]) == (1, "fail", 5, 5)
     assert [(Path(found["file"]).name, found["code"]) for found in answer["findings"]] == [
         ("c.yaml", "explicit-latest"),
         ("d.yml", "implicit-latest"),
         ("e.json", "bad-digest"),
+        ("f.YAML", "floating-alias"),
+        ("Kustomization", "explicit-latest"),
     ]
 
 

@@ -110,6 +110,8 @@ def test_a_flaw_is_told_with_file_and_line() -> None:
         ({"a.yaml": b"a: b\n", "more": Problem("unreadable", "a symbolic link")}, "unreadable"),
         ({"a.yaml": b"{{ .Values.x }}"}, "unknown-field"),
         ({"a.yaml": b""}, "empty"),
+        ({"a.yaml": b"a: b\n", "b.YML": b"kind: Secret\nstringData: {a: hunter2}\n"}, "secret-value"),
+        ({"a.yaml": b"a: b\n", "Kustomization": b"images: [{name: a, newTag: latest}]\n"}, "explicit-latest"),
     ],
 )
 def test_no_folder_and_no_file_is_passed_over(given: Any, code: str) -> None:
@@ -154,6 +156,8 @@ def test_every_image_of_a_pod_spec_is_noted_wherever_it_stands() -> None:
         ("a.yaml", "registry: {password: hunter2}\n", "secret-value"),
         ("a.yaml", "spec:\n  a: |\n    apiVersion: v1\n    kind: Secret\n    data: {a: eA==}\n", "secret-value"),
         ("a.sops.yaml", "a: hunter2\n", "sops-not-encrypted"),
+        ("a.YAML", "registry: {password: hunter2}\n", "secret-value"),
+        ("Kustomization", "secretGenerator: [{literals: [a=hunter2]}]\n", "secret-value"),
         ("a.yaml", "password: hunter2\nb: [\n", "could not be read"),
         ("a.env", "PASSWORD=hunter2\n", "not judged"),
     ],
