@@ -11,11 +11,13 @@ import msgspec
 
 from gpurunbook.cli.answer import cluster as opened
 from gpurunbook.cli.answer import in_json, output_option
+from gpurunbook.errors import InputError
 from gpurunbook.nodes.discovery import node_object
 from gpurunbook.nodes.holders import Around, Report, follow, needs, report
 from gpurunbook.nodes.holders import holders as judge
 from gpurunbook.nodes.operands import NAMESPACES
 from gpurunbook.nodes.shapes import Claim, Pod
+from gpurunbook.supply import strictjson
 
 EXIT = {"none": 0, "held": 1, "unknown": 2}
 LARGEST = 1 << 30
@@ -94,6 +96,7 @@ def _items(path: Path, kind: str, shape: type[_Pods] | type[_Claims], problems: 
         if len(raw) > LARGEST:
             raise ValueError(f"larger than {LARGEST} bytes")
         whole = msgspec.json.decode(raw, type=shape)
+        strictjson.unambiguous(raw)  # msgspec takes the last of two equal keys: a holder may stand under the first
         if whole.kind not in ("", "List", f"{kind}List"):
             raise ValueError(f"it is a {whole.kind}, wanted a {kind}List")
         if alien := sorted({i.kind for i in whole.items if i.kind not in (None, "", kind)}):
@@ -101,7 +104,7 @@ def _items(path: Path, kind: str, shape: type[_Pods] | type[_Claims], problems: 
     except OSError as wrong:
         problems.append(f"{path}: cannot be read: {wrong.strerror}")
         return None
-    except (msgspec.MsgspecError, ValueError, RecursionError) as wrong:
+    except (msgspec.MsgspecError, InputError, ValueError, RecursionError) as wrong:
         problems.append(f"{path}: not a list of {kind}: {wrong}")
         return None
     if whole.metadata and (whole.metadata.more or whole.metadata.remainingItemCount):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import msgspec
@@ -29,8 +30,21 @@ def loads(data: bytes) -> Any:
     Raises InputError (`unreadable`) for anything else, for a key given twice in one object, and for NaN and
     Infinity, which the standard library accepts.
     """
+    return _loads(data, _pairs)
+
+
+def unambiguous(data: bytes) -> None:
+    """Writes nothing. Raises InputError as `loads`; keeps no objects, so that a large file takes no memory."""
+    _loads(data, _once)
+
+
+def _once(pairs: list[tuple[str, Any]]) -> None:
+    _pairs(pairs)
+
+
+def _loads(data: bytes, hook: Callable[[list[tuple[str, Any]]], Any]) -> Any:
     try:
-        return json.loads(data.decode("utf-8-sig"), object_pairs_hook=_pairs, parse_constant=_constant)
+        return json.loads(data.decode("utf-8-sig"), object_pairs_hook=hook, parse_constant=_constant)
     except UnicodeDecodeError as wrong:
         raise InputError(f"not UTF-8 at byte {wrong.start}", code="unreadable") from None
     except json.JSONDecodeError as wrong:

@@ -134,6 +134,17 @@ def test_claims_that_cannot_be_read_whole_are_unknown(tmp_path: Path, claims: st
     assert (seen["verdict"], code) == ("unknown", 2)
 
 
+@pytest.mark.parametrize("place", ["list", "pod"])
+def test_a_key_that_stands_twice_hides_no_holder(tmp_path: Path, place: str) -> None:
+    held = json.dumps(pod({"name": "a", **GPU}))
+    bare = json.dumps(pod({"name": "a"})).removeprefix("{")
+    twice = {"list": f'{{"items": [{held}], "items": []}}', "pod": f'{{"items": [{held[:-1]}, {bare}]}}'}[place]
+    assert json.loads(twice)["items"] != [json.loads(held)], "plain JSON shows no holder"
+    seen, code = answer(tmp_path, twice)
+    assert (seen["verdict"], code) == ("unknown", 2)
+    assert "stands twice" in seen["problems"][0]
+
+
 @pytest.mark.parametrize("missing", ["pods", "claims", "folder"])
 def test_a_file_that_is_not_there_is_unknown(tmp_path: Path, missing: str) -> None:
     (tmp_path / "pods.json").write_text('{"items": []}')
