@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -94,7 +95,7 @@ def gate(
                 span(stabilisation, "--stabilisation"),
                 _used(named, platforms, problems),
             ),
-            names=(images, exceptions or ""),
+            names=(images, exceptions or "", folder),
             problems=tuple(problems),
         )
     )
@@ -117,7 +118,13 @@ def _content(path: str, limit: int) -> bytes | Problem:
     return data if len(data) <= limit else Problem("unreadable", f"more than {limit} bytes")
 
 
-def _files(path: str) -> Iterator[tuple[str, bytes | Problem]]:
+def _files(path: str) -> Iterator[tuple[str, bytes | Problem]] | Problem:
+    if not os.path.isdir(path):  # noqa: PTH112 (a NUL in the name is no crash here)
+        return Problem("unreadable", "is not a folder")
+    return _each(path)
+
+
+def _each(path: str) -> Iterator[tuple[str, bytes | Problem]]:
     """One file after another, so that a folder may be larger than the memory; a refusal stands for the rest."""
     try:
         yield from files.folder(path, FILES, BYTES)

@@ -19,6 +19,7 @@ from gpurunbook.plan import (
     Need,
     Pages,
     Planned,
+    Problem,
     Progress,
     Seen,
     Stood,
@@ -43,10 +44,16 @@ def _finding(node: str, status: Status, code: str, message: str, remedy: str = "
 
 def _unread(node: str, seen: Seen, names: tuple[str, ...]) -> list[Finding]:
     return [
-        _finding(node, Status.UNKNOWN, f"{name}-unreadable", f"{problem.code}: {problem.message}", "Make it readable.")
+        _finding(node, Status.UNKNOWN, f"{name}-unreadable", f"{problem.code}: {problem.message}", _read(problem))
         for name in names
         if (problem := seen[name].problem)
     ]
+
+
+def _read(problem: Problem) -> str:
+    if problem.code == "not-found":
+        return "Correct the parameter `node`: `kubectl get nodes` lists what there is."
+    return "Make it readable to this user, then run the step again."
 
 
 # -- checks ----------------------------------------------------------------------------------------------------------

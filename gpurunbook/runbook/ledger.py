@@ -7,6 +7,7 @@ order of clicking, after a kernel restart, and from another process.
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -170,7 +171,7 @@ class Ledger:
         verdict = Verdict.FAILED if self.state.changed else against
         if leading.status is Status.UNKNOWN:
             verdict = Verdict.UNKNOWN
-        self.shut(verdict, leading.code, step, leading.message, self._next(leading.remedy))
+        self.shut(verdict, leading.code, step, _told(leading), self._next(leading.remedy))
         raise Stopped(
             leading.message,
             subject=leading.subject,
@@ -287,6 +288,13 @@ class Ledger:
         """What to do, and how to go on with this run."""
         again = f"un the cell again, or `gpurunbook run {self.book.name} --run-id {self.id}`."
         return f"{remedy} Then r{again}" if remedy else f"R{again}"
+
+
+def _told(finding: Finding) -> str:
+    """What a finding says, with its subject where the message does not name that itself."""
+    subject = finding.subject.strip()
+    named = re.search(rf"(?<![\w.-]){re.escape(subject)}(?![\w.-])", finding.message)
+    return f"{subject}: {finding.message}" if subject and not named else finding.message
 
 
 def _leading(findings: Sequence[Finding]) -> Finding:

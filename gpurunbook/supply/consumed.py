@@ -33,12 +33,15 @@ class Wanted:
 
     def found(self, status: Status, code: str, message: str, remedy: str = _MAKE) -> Finding:
         """Writes nothing. A finding about the bundle."""
-        subject = self.place.path or f"{self.word} bundle"
+        subject = self.place.path or not_given(self.word, "folder")[0]
         return Finding(self.check, subject, status, code, message, remedy, SOURCE)
 
     def believe(self, seen: Seen) -> tuple[Consumed | None, list[Finding]]:
         """Writes nothing. The bundle, and why it does not count; None where nothing of it was read."""
         observed, cluster = seen["bundle"], seen["cluster"]
+        if not self.place.path:
+            _, message, remedy = not_given(self.word, "folder of a sealed bundle")
+            return None, [self.found(Status.UNKNOWN, "bundle-unreadable", message, remedy)]
         if observed.problem is not None:
             return None, [self.found(Status.UNKNOWN, "bundle-unreadable", observed.problem.message)]
         if cluster.problem is not None:
@@ -74,6 +77,11 @@ class Wanted:
         if not uid or bundle.cluster != uid:
             message = f"run {bundle.run} was on cluster {bundle.cluster or 'unknown'}, this one is {uid or 'unknown'}"
             yield self.found(Status.FAIL, f"{self.word}-other-cluster", message)
+
+
+def not_given(parameter: str, kind: str) -> tuple[str, str, str]:
+    """Writes nothing. Subject, message and remedy where a parameter that must name a file or folder is empty."""
+    return f"parameter {parameter!r}", f"no {kind} was given", f"Give it as the parameter `{parameter}`."
 
 
 def problem(observed: Observed) -> str:

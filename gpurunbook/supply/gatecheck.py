@@ -25,6 +25,7 @@ from gpurunbook.plan import (
 )
 from gpurunbook.supply import audited, decisions, times
 from gpurunbook.supply.audit import identity
+from gpurunbook.supply.consumed import not_given
 from gpurunbook.supply.evidence import same_platform
 from gpurunbook.supply.gate import Terms
 from gpurunbook.supply.gatecodes import CHECK, CODES, found
@@ -106,18 +107,21 @@ def _given(seen: Seen, age: int, stabilisation: int, used: tuple[str, ...], fore
             problems.append(found("platform-left-out", one, f"nodes are of it; named are {', '.join(used)}"))
     used = used or running
     evidence = seen["evidence"]
-    if evidence.problem is not None:
-        problems.append(found("unreadable", "evidence", evidence.problem.message))
+    path, missing = evidence.need.path if isinstance(evidence.need, Folder) else "", evidence.problem
+    if missing is not None and not path:
+        path, text, _ = not_given("evidence", "folder")
+        missing = Problem(missing.code, text)
     images = seen["audit"].problem or seen["audit"].value
     if foreign:
         problems += _foreign(seen, images)
     said = seen.get("exceptions")
     return Given(
         images=images,
-        files=(evidence.value or {}).items(),
+        files=missing or evidence.value.items(),
         exceptions=None if said is None else said.problem or said.value,
         relations=related,
         terms=Terms(times.nanoseconds(seen["now"].value), age, stabilisation, used),
+        names=("images", "exceptions", path),
         problems=tuple(problems),
     )
 

@@ -23,6 +23,7 @@ from gpurunbook.supply.gatecodes import found
 from gpurunbook.supply.relations import Child
 from gpurunbook.supply.scans import SEVERITIES, Scan
 
+_FOLDER = "Give the folder that `gpurunbook gate collect` has filled."
 _GRAVITY = (Status.UNKNOWN, Status.FAIL, Status.WARN, Status.PASS)
 
 
@@ -31,16 +32,16 @@ class Given:
     """What the gate is given: bytes, or the problem that hid them.
 
     images: JSON of an audit; files: path in the folder and content, one after another; exceptions: YAML, None for no
-    file; relations: index → manifests; problems: what stands already against further inputs; names: of images and
-    exceptions, for people.
+    file; relations: index → manifests; problems: what stands already against further inputs; names: of images,
+    exceptions and the folder, for people.
     """
 
     images: bytes | Problem
-    files: Iterable[tuple[str, bytes | Problem]]
+    files: Iterable[tuple[str, bytes | Problem]] | Problem
     exceptions: bytes | Problem | None
     relations: Mapping[str, Sequence[Child]]
     terms: Terms
-    names: tuple[str, str] = ("images", "exceptions")
+    names: tuple[str, str, str] = ("images", "exceptions", "evidence")
     problems: tuple[Finding, ...] = ()
 
 
@@ -95,8 +96,12 @@ def decide(given: Given) -> Report:
     problems: list[Finding] = list(given.problems)
     running = _read_images(given, problems)
     decisions = _read_exceptions(given, problems)
-    folder = read_folder(given.files, family)
     cluster, rehearsal = (running.cluster, running.rehearsal) if running else (None, False)
+    if isinstance(given.files, Problem):
+        # Without the folder every image lacks everything: the one cause says more than all that follows from it.
+        missing = replace(found("unreadable", given.names[2], given.files.message), remedy=_FOLDER)
+        return _report((*problems, missing), (), Folder(), given.terms, cluster, rehearsal)
+    folder = read_folder(given.files, family)
     if running is None or decisions is None:
         return _report((*problems, *folder.problems), (), folder, given.terms, cluster, rehearsal)
     gate = Gate(running.images(), folder, family, decisions, given.terms)

@@ -16,7 +16,7 @@ from gpurunbook.errors import InputError
 from gpurunbook.findings import Finding, Status
 from gpurunbook.plan import Bundle, Check, Document, Judgement, Now, Observed, Recorded, Seen, Table
 from gpurunbook.supply import admission, current, qualification, strictjson, times
-from gpurunbook.supply.consumed import Wanted
+from gpurunbook.supply.consumed import Wanted, not_given
 from gpurunbook.supply.tuple import CHECK, FIELDS, IN_RECORD, SOURCE, Tuple, diff, judge_proposal, read_tuple
 
 RUNBOOK = "promotion"
@@ -59,9 +59,13 @@ def judge_qualified(seen: Seen, paths: Mapping[str, str], live: current.Current,
         try:
             return reader(_bytes(seen[name]))
         except InputError as refused:
-            message = f"{refused.subject}: {refused.message}" if refused.subject else refused.message
-            remedy = refused.remedy or "Correct the file; nothing of it was used."
-            wrong.append(Finding(CHECK, paths[name], Status.UNKNOWN, refused.code, message, remedy, SOURCE))
+            if paths[name]:
+                message = f"{refused.subject}: {refused.message}" if refused.subject else refused.message
+                remedy = refused.remedy or f"Correct the file that `{name}` names; nothing of it was used."
+                subject = paths[name]
+            else:
+                subject, message, remedy = not_given(name, "file")
+            wrong.append(Finding(CHECK, subject, Status.UNKNOWN, refused.code, message, remedy, SOURCE))
             return None
 
     before = take("released", lambda data: read_tuple(data, "released"))

@@ -17,7 +17,7 @@ from gpurunbook.findings import Finding, Status, Verdict
 from gpurunbook.plan import Approval, Approved, Check, Document, Judgement, Need, Object, Recorded, Seen, Table
 from gpurunbook.supply import admission, baseline, strictjson
 from gpurunbook.supply.audit import NAMESPACE, identity
-from gpurunbook.supply.consumed import problem
+from gpurunbook.supply.consumed import not_given, problem
 from gpurunbook.supply.promotion import as_file, digest_of
 from gpurunbook.supply.tuple import Tuple, as_yaml, diff
 
@@ -70,6 +70,9 @@ def release_proposal(
 def judge_proposal(seen: Seen, rollback: str, terms: Mapping[str, Any]) -> Judgement:
     """Writes nothing. seen: the names of `_KEPT`, `rollback` and `cluster`."""
     missing = [_found(Status.UNKNOWN, "unreadable", name, told) for name, one in seen.items() if (told := problem(one))]
+    if not rollback:
+        subject, message, remedy = not_given("rollback", "file")
+        missing = [Finding(CHECK, subject, Status.UNKNOWN, "unreadable", message, remedy, SOURCE)]
     if missing:
         return Judgement(tuple(missing))
     uid, rehearsal = identity(seen)

@@ -333,3 +333,12 @@ def test_relations_that_are_malformed_or_gone_are_unknown() -> None:
         judgement = check.judge(observed(check, Evidence(), relations=value))
         assert code in codes(judgement)
     assert worst(check.judge(observed(check, Evidence(), relations=b"{}")).findings) is Status.PASS
+
+
+def test_a_missing_folder_is_one_cause_and_not_all_that_follows(gate: Any, tmp_path: Path) -> None:
+    words = lay(sick(), tmp_path)
+    words[words.index("--evidence") + 1] = str(tmp_path / "nowhere")
+    code, out, _ = gate(*words, "-o", "json")
+    (finding,) = json.loads(out)["findings"]
+    assert (code, finding["code"], finding["subject"]) == (2, "unreadable", str(tmp_path / "nowhere"))
+    assert "gate collect" in finding["remedy"]

@@ -162,7 +162,7 @@ def test_a_failing_check_closes_with_the_verdict_that_it_declares(run: Ledger, a
     with pytest.raises(errors.Stopped):
         judge(run, "one", finding(Status.FAIL), against=against)
     data = state(run).closing["data"]
-    assert (data["verdict"], data["code"], data["step"], data["message"]) == (against, "odd", "one", "it is fail")
+    assert (data["verdict"], data["code"], data["step"], data["message"]) == (against, "odd", "one", "s: it is fail")
     assert data["next"].startswith("Do it. Then run the cell again")
     assert data["left_behind"] == []
 

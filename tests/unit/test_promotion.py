@@ -496,3 +496,13 @@ def test_findings_name_what_to_do_next() -> None:
     every: list[Finding] = [*proven(replace(CANARY, strength="consistent", verdict="failed")).findings]
     every += [*approved_run(replace(APPROVED, files={})).findings, *proven(Problem("unreadable", "x")).findings]
     assert all(f.remedy and f.source for f in every)
+
+
+def test_an_input_that_was_not_given_is_named_by_its_parameter() -> None:
+    gone = Observed(NEED, problem=Problem("unreadable", "cannot be read: no file "))
+    seen = dict.fromkeys(PATHS, gone)
+    found = promotion.judge_qualified(seen, dict.fromkeys(PATHS, ""), fleet(), [])
+    assert [f.subject for f in found.findings] == [f"parameter {name!r}" for name in PATHS]
+    assert all(
+        f.message == "no file was given" and f"`{n}`" in f.remedy for f, n in zip(found.findings, PATHS, strict=True)
+    )
