@@ -19,6 +19,7 @@ from typing import Any
 from gpurunbook.declared.book import Runbook
 from gpurunbook.errors import InputError
 from gpurunbook.sources import files
+from gpurunbook.supply import strictjson
 
 _LONGEST = 256 << 20
 
@@ -105,9 +106,9 @@ def read(path: Path) -> Notebook:
     except InputError as wrong:
         raise _unreadable(path, wrong.message) from None
     try:
-        tree = json.loads(raw.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_no_constant)
-        json.dumps(tree, ensure_ascii=False).encode("utf-8")
-    except (ValueError, RecursionError) as wrong:
+        tree = strictjson.loads(raw)
+        json.dumps(tree, ensure_ascii=False).encode("utf-8")  # a lone surrogate could not be written back
+    except (InputError, ValueError, RecursionError) as wrong:
         raise _unreadable(path, f"not JSON in UTF-8: {wrong}") from None
     if not isinstance(tree, dict) or not isinstance(tree.get("cells"), list) or tree.get("nbformat") != 4:
         raise _unreadable(path, "not a notebook of nbformat 4")
@@ -161,17 +162,6 @@ def _cell(path: Path, index: int, cell: Any) -> Cell:
         ):
             return Cell(index, cell, "".join(lines))
     raise _unreadable(path, f"cell {index + 1} has no type, metadata or source as nbformat 4 wants them")
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made = dict(pairs)
-    if len(made) != len(pairs):
-        raise ValueError("a key stands twice in one object")
-    return made
-
-
-def _no_constant(word: str) -> Any:
-    raise ValueError(f"{word} is not JSON")
 
 
 def _unreadable(path: Path, why: str) -> InputError:
