@@ -270,4 +270,6 @@ def _page(raw: bytes, kind: Any, what: str) -> tuple[list[Any], _Meta]:
         raise Garbled(f"the answer is not the list that was due: {wrong}", subject=what) from None
     if items is not None and not isinstance(items, list):
         raise Garbled(f"items is a {type(items).__name__}, wanted a list", subject=what)
+    if not kind and not all(isinstance(item, dict) for item in items or []):
+        raise Garbled("an item of the list is no object", subject=what)
     return items or [], envelope.metadata

@@ -42,7 +42,7 @@ def objects(seen: Seen, namespaces: Sequence[str]) -> tuple[list[Mapping[str, An
     for name in needs(namespaces, hardware="NodeFeature" in seen):
         observed, kind = seen[name], name.split()[0]
         if observed.problem is None:
-            found += [{**raw, "kind": kind} for raw in observed.value if isinstance(raw, Mapping)]
+            found += [{**raw, "kind": kind} for raw in observed.value]
         elif not (kind in _DEFINED and observed.problem.code == "not-found"):
             unread[name] = observed.problem.message
     return found, unread

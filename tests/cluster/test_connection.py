@@ -428,6 +428,8 @@ def test_an_answer_that_ends_early_without_a_reset_is_not_taken_for_whole(length
         b'{"kind":"Node","metadata":{}}',
         b'{"kind":"NodeList","metadata":{},"items":{}}',
         b'{"kind":"NodeList","metadata":{"continue":7},"items":[]}',
+        b'{"kind":"NodeList","metadata":{},"items":[{"metadata":{"name":"a"}},null]}',
+        b'{"kind":"NodeList","metadata":{},"items":[5]}',
         b'{"kind":"NodeList","metadata":{"remainingItemCount":3},"items":[]}',
         b"[" * 100_000,
     ],
