@@ -114,7 +114,7 @@ def locked(path: Path) -> Iterator[int]:
         raise JournalError(
             f"cannot be opened for writing: {wrong.strerror}; nothing was changed",
             subject=str(path),
-            remedy="Put the run folder back, or make it writable; then run the cell again.",
+            remedy="Put the run folder back, or make it writable.",
         ) from None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -223,7 +223,7 @@ def _write_line(descriptor: int, offset: int, line: bytes, path: Path) -> None:
         raise JournalError(
             f"cannot be extended: {wrong.strerror}; nothing was changed",
             subject=str(path),
-            remedy="Make room on the disk, then run the cell again.",
+            remedy="Make room on the disk.",
         ) from None
 
 

@@ -68,6 +68,12 @@ def as_findings(findings: Iterable[Finding]) -> list[dict[str, str]]:
     return [found.as_json() for found in sorted(findings, key=lambda f: (f.code, f.subject, f.message))]
 
 
+def with_next(said: str, remedy: str) -> str:
+    """Writes nothing. What was seen, and what to do next, as two sentences on one line."""
+    end = "" if said.endswith((".", "!", "?", ":")) else "."
+    return f"{said}{end} Next: {remedy}" if remedy else said
+
+
 def give(answer: Mapping[str, Any], findings: Iterable[Finding], output: str | None, *, prefix: str = "") -> None:
     """Prints the answer: JSON with sorted keys, or the verdict and one line per finding for people.
 
@@ -80,7 +86,6 @@ def give(answer: Mapping[str, Any], findings: Iterable[Finding], output: str | N
         click.echo(harmless(answer["verdict"]))
     for found in findings:
         head = prefix if found.status is not Status.PASS else ""
-        line = f"{head}{found.code}: {harmless(found.subject)}: {harmless(found.message, 900)}"
-        if found.remedy:
-            line += f" Next: {harmless(found.remedy, 900)}"
+        said = ": ".join(filter(None, (found.code, harmless(found.subject), harmless(found.message, 900))))
+        line = with_next(f"{head}{said}", harmless(found.remedy, 900))
         click.secho(line, err=machine, fg=_COLOURS[found.status])

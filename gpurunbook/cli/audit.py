@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gc
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -27,6 +29,12 @@ COLOURS = {"pass": "green", "fail": "red", "error": "magenta"}
 
 LIMIT = 200
 """Characters of one text that are shown; the JSON has all of it."""
+
+FOLDED = 2000
+"""Rows that are fitted to a terminal; more would take many seconds, and are printed as they are."""
+
+_DIGEST = re.compile(r"(sha256:[0-9a-f]{12})[0-9a-f]{52}")
+"""On a terminal the beginning is enough; the JSON and the CSV have all of it."""
 
 COLUMNS = ("audit", "evidence", "namespace", "pod", "kind", "container", "desired", "resolved", "reasons")
 
@@ -86,7 +94,8 @@ def _report(scope: Scope, name: str | None) -> Report:
         live = cluster(name or "")
         uid, rehearsal = live.uid, live.rehearsal
     except RunbookError as wrong:
-        return judge((), problems=[listed("cluster-unreadable", wrong.subject, f"{wrong.code}: {wrong}")])
+        found = listed("cluster-unreadable", wrong.subject, f"{wrong.code}: {wrong.message}")
+        return judge((), problems=[replace(found, remedy=wrong.remedy or found.remedy)])
     return scope.report(_observe(scope.needs(), live), uid, rehearsal)
 
 
@@ -115,7 +124,27 @@ def _show(report: Report, output: str) -> None:
         return
     if sys.stdout.isatty():
         verdict = click.style(verdict, fg=COLOURS[report.verdict])
-    click.echo("\n".join([*columns(rows), "", *told, verdict]))
+        rows = [tuple(_DIGEST.sub(r"\1…", cell) for cell in row) for row in rows]
+    if sys.stdout.isatty() and len(rows) <= FOLDED:
+        _fitted(rows)
+        click.echo("\n".join([*told, verdict]))
+    else:
+        click.echo("\n".join([*columns(rows), "", *told, verdict]))
+
+
+def _fitted(rows: Sequence[Sequence[str]]) -> None:
+    """Prints the rows in the width of the terminal; what is longer goes on in the next line of its column."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in rows[0]:
+        table.add_column(name, overflow="fold")
+    for row in rows[1:]:
+        table.add_row(*map(Text, row))
+    Console().print(table)
 
 
 def _cells(records: Iterable[Record]) -> Iterator[tuple[str, ...]]:
@@ -143,8 +172,10 @@ def _told(report: Report) -> Iterator[str]:
     """What was found, each with the next action."""
     from gpurunbook.shown.hostile import harmless
 
+    if report.rehearsal:
+        yield "rehearsal: not evidence for a live cluster"
     for f in report.findings:
-        yield f"{f.code}: {harmless(f.subject, LIMIT)}: {harmless(f.message, 1000)}"
+        yield ": ".join(filter(None, (f.code, harmless(f.subject, LIMIT), harmless(f.message, 1000))))
         yield f"    {f.remedy}"
     for code, count in sorted(Counter(code for r in report.records for code in r.reasons).items()):
         known = RECORD_CODES[code]
@@ -155,8 +186,8 @@ def _told(report: Report) -> Iterator[str]:
 
 def _verdict(report: Report) -> str:
     failed = sum(r.audit == "fail" for r in report.records)
-    usable = "usable" if report.evidence_ready else "not usable"
+    usable = "usable as evidence" if report.evidence_ready else "not usable as evidence"
     return (
-        f"{report.verdict}: {len(report.records)} records, {failed} fail; "
-        f"{len(report.digests)} digests; {usable} as evidence"
+        f"{report.verdict}: {len(report.records)} records, {failed} fail; {len(report.digests)} digests; "
+        f"{usable}{' of a rehearsal' if report.rehearsal else ''}"
     )

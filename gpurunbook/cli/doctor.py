@@ -38,14 +38,15 @@ def doctor(cluster: str | None, output: str) -> int:
         said = {"verdict": "fail" if code else "pass", "answers": [asdict(answer) for answer in answers]}
         click.echo(json.dumps(said, sort_keys=True, indent=1))
         return code
+    from gpurunbook.cli.answer import with_next
     from gpurunbook.shown.hostile import harmless
     from gpurunbook.shown.marks import plain
 
     colours = {"pass": "green", "warn": "yellow", "fail": "red"}
     for answer in answers:
-        tail = f" Next: {harmless(answer.remedy, 600)}" if answer.remedy else ""
-        line = f"{plain(answer.status):<7} {answer.question:<11} {harmless(answer.seen, 600)}{tail}"
-        click.secho(line, fg=colours[answer.status])
+        seen = " ".join(answer.seen.split())  # an exec plugin, say, complains in several lines
+        line = f"{plain(answer.status):<7} {answer.question:<11} {harmless(seen, 600)}"
+        click.secho(with_next(line, harmless(answer.remedy, 600)), fg=colours[answer.status])
     return code
 
 

@@ -166,18 +166,21 @@ def _gathered(
 
 
 def card(outcome: Outcome) -> None:
-    """Prints what a run came to: verdict, code, what, next, folder, page."""
+    """Prints what a run came to: verdict, code, what, next, evidence, folder, page."""
     from gpurunbook.shown.hostile import harmless
     from gpurunbook.shown.marks import plain
 
     evidence = outcome.evidence + (f": {outcome.unsealed}" if outcome.unsealed else "")
     click.secho(plain(outcome.verdict), fg=_COLOURS.get(outcome.verdict, "red"), bold=True)
+    if outcome.rehearsal:
+        click.secho("  rehearsal: not evidence for a live cluster", fg="red")
     for name, value in (
         ("code", f"{outcome.code} ({outcome.step})" if outcome.step else outcome.code),
         ("what", outcome.message),
         ("left", "; ".join(outcome.seen.left_behind) if outcome.seen else ""),
         ("next", outcome.next),
         ("evidence", evidence),
+        ("manifest", outcome.manifest),
         ("run", _short(outcome.run_dir)),
         ("page", _short(outcome.html) if outcome.html else ""),
     ):

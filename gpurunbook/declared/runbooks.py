@@ -30,6 +30,8 @@ def declared(name: str) -> Runbook:
 
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or name not in names():
         near = difflib.get_close_matches(name, names(), n=1)
+        stem = name.rpartition("/")[2].removesuffix(".ipynb")
+        near = [stem] if stem in names() else near
         hint = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(names())}."
         raise ParameterError("no such runbook", subject=repr(name), remedy=hint)
     book: Runbook = importlib.import_module(f"{room.__name__}.{name}").RUNBOOK

@@ -62,6 +62,9 @@ def verify(
     file of signers or key that cannot be used, and for a program that is missing; DeadlineError when one is too slow.
     """
     wanted = _wanted(manifest_digest) if manifest_digest is not None else None
+    if signers is not None and not signers.is_file():
+        # As a key that is none: told so, whatever lies in the folder.
+        raise InputError("no such file of allowed signers", subject=str(signers))
     if not folder.is_dir():
         raise InputError("no such folder", subject=str(folder))
     path = folder / bundle.MANIFEST

@@ -13,6 +13,7 @@ from typing import Any
 
 from gpurunbook.errors import JournalError, RunInUse
 from gpurunbook.evidence.bundle import VERDICT
+from gpurunbook.evidence.seal import manifest_digest
 from gpurunbook.findings import EXIT, Verdict
 from gpurunbook.folder import keep, workspace
 from gpurunbook.headless import engine, expectation
@@ -23,7 +24,8 @@ SEALED, UNSEALED, WITHHELD = "sealed", "unsealed", "withheld"
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run came to. message: what was seen; next: the next command; seconds: of the wall clock."""
+    """What a run came to. message: what was seen; next: the next command; seconds: of the wall clock; manifest: the
+    manifest's digest, for the change ticket."""
 
     run_dir: Path
     runbook: str
@@ -35,6 +37,8 @@ class Outcome:
     evidence: str
     unsealed: str = ""
     seconds: float = 0.0
+    manifest: str = ""
+    rehearsal: bool = False
     seen: expectation.Seen | None = field(default=None, repr=False)
 
     @property
@@ -60,10 +64,12 @@ class Outcome:
         return path if self.evidence == SEALED and path.is_file() else None
 
     def as_json(self) -> dict[str, Any]:
-        """Writes nothing. The content of verdict.json; without a seal, the same words from the journal."""
+        """Writes nothing. The content of verdict.json, and the manifest's digest; without a seal, the same words from
+        the journal."""
         with contextlib.suppress(OSError, ValueError):
             if self.evidence != UNSEALED:
-                return dict(json.loads((self.run_dir / VERDICT).read_bytes()))
+                said = json.loads((self.run_dir / VERDICT).read_bytes())
+                return {**said, "manifest": self.manifest}
         return {
             "run": self.run_dir.name,
             "runbook": self.runbook,
@@ -74,6 +80,7 @@ class Outcome:
             "next": self.next,
             "evidence": self.evidence,
             "unsealed": self.unsealed,
+            "rehearsal": self.rehearsal,
             "left_behind": list(self.seen.left_behind) if self.seen else [],
         }
 
@@ -163,12 +170,15 @@ def _outcome(run_dir: Path, runbook: str, report: engine.Report, seconds: float)
         evidence=str(manifest["evidence"]) if manifest else UNSEALED,
         unsealed=report.unsealed,
         seconds=seconds,
+        manifest=manifest_digest(run_dir) if manifest else "",
+        rehearsal=bool(manifest.get("rehearsal")),
     )
     try:
         records = read(run_dir / JOURNAL)
     except JournalError as wrong:
         return replace(outcome, code=wrong.code, message=str(wrong))
     state = replay(records)
+    outcome = replace(outcome, rehearsal=bool(state.start.get("rehearsal", outcome.rehearsal)))
     if state.closing is None:
         code = "not-closed" if state.start else outcome.code
         return replace(outcome, code=code, message=report.reason or "the run was not closed")

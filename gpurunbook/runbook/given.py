@@ -226,10 +226,11 @@ def _json_list(text: str, name: str) -> Any:
     try:
         return json.loads(text)
     except ValueError as wrong:
+        words = re.findall(r"[^][\s,\"']+", text)[:3] or ["a", "b"]
         raise ParameterError(
             f"{text!r:.80} is no JSON list: {wrong}",
             subject=f"parameter {name!r}",
-            remedy='Write ["a","b"], or a,b.',
+            remedy=f"Write {json.dumps(words, ensure_ascii=False)}, or {','.join(words)}; quote it for the shell.",
         ) from None
 
 

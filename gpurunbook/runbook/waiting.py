@@ -52,7 +52,7 @@ def until(
                 raise DeadlineError(
                     f"after {wait.seconds:g} s still missing: {said or 'unknown'}",
                     subject=wait.title,
-                    remedy="Find what holds it up, then run the cell again: it goes on waiting.",
+                    remedy="Find what holds it up; when it is run again it goes on waiting.",
                 )
 
 

@@ -11,6 +11,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import urllib3
@@ -59,10 +60,10 @@ _BY_STATUS: dict[int, type[ClusterError]] = {
 }
 
 _REMEDY = {
-    401: "Renew the credentials of the kubeconfig context, then run the cell again.",
-    403: "Ask for the permission, then run the cell again; `gpurunbook doctor` shows who you are.",
-    410: "Run the cell again: the list is read from the start.",
-    429: "The server asks for patience; run the cell again later.",
+    401: "Renew the credentials of the kubeconfig context.",
+    403: "Ask for the permission; `gpurunbook doctor` shows who you are.",
+    410: "Try again: the list is then read from the start.",
+    429: "The server asks for patience: try again later.",
 }
 
 
@@ -95,10 +96,16 @@ def load(context: str, config_file: str | None = None) -> Any:
                 return ApiClient(configuration)
             except ConfigException:
                 pass
+        named = config_file or kube_config.KUBE_CONFIG_DEFAULT_LOCATION
+        files = [path for path in named.split(os.pathsep) if path]
+        said = f"no usable kubeconfig in {named}: {' '.join(str(wrong).split()):.300}"
+        if context != "in-cluster" and not any(Path(path).expanduser().exists() for path in files):
+            said = f"there is no kubeconfig: no file {', '.join(files)}"
         raise InputError(
-            f"no usable kubeconfig: {wrong!s:.300}",
-            subject=f"cluster {context!r}" if context else "cluster",
-            remedy="`kubectl config get-contexts` lists what there is; KUBECONFIG names the file.",
+            said,
+            subject=f"cluster {context!r}" if context else "the current context",
+            remedy="KUBECONFIG names the file; `kubectl config get-contexts` lists what is in it; "
+            "`--cluster embedded:clusters/small` needs none.",
         ) from None
     return ApiClient(configuration)
 
@@ -290,7 +297,7 @@ class Connection:
         return Unreachable(
             f"no whole answer from {self.host} ({kind})",
             subject=what,
-            remedy="Check the network and the server, then run the cell again.",
+            remedy="Check the network and the server.",
         )
 
 

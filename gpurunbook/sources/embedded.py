@@ -28,10 +28,12 @@ def serve(fixture: str, *, home: Path | None, clusters: Path | None) -> Path:
     seed = base / fixture
     subject = f"cluster embedded:{fixture}"
     if not (seed / "cluster.yaml").is_file():
+        meant = fixture.removeprefix("parameters/")
+        right = f"`embedded:{meant}` is one. " if meant != fixture and (base / meant / "cluster.yaml").is_file() else ""
         raise InputError(
             f"there is no fixture cluster at {seed}: no cluster.yaml",
             subject=subject,
-            remedy=f"Fixture clusters lie under {base}; parameters/clusters/README.md says how to write one.",
+            remedy=f"{right}Fixture clusters lie under {base}; parameters/clusters/README.md says how to write one.",
         )
     state = state_folder(fixture, clusters or (home or Path.cwd()) / "outputs" / ".clusters")
     try:

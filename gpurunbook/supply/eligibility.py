@@ -25,7 +25,7 @@ GATES = (BILLING, *CREATION)
 CHECK = "eligibility"
 SOURCE = "GPU supply-chain policy, promotion step 1"
 
-_CLOSE = 'Set it to "false" in Git, wait until it is reconciled, and run this cell again.'
+_CLOSE = 'Set it to "false" in Git and wait until it is reconciled.'
 _LOOK = "Correct the parameter, or have what it names restored; what cannot be read is never taken as closed."
 _LIMIT = 1 << 20
 

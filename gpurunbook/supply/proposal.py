@@ -234,7 +234,7 @@ def judge_approval(seen: Seen) -> Judgement:
     made = digest_of(json.loads(seen["proposal"].value))
     observed = seen["approval"]
     if observed.problem is not None:
-        remedy = "The approver runs `gpurunbook approve` on this run's folder; then run the cell again."
+        remedy = "The approver runs `gpurunbook approve` on this run's folder."
         found = Finding(CHECK, made, Status.FAIL, observed.problem.code, observed.problem.message, remedy, SOURCE)
         return Judgement((found,), facts={"proposal": made})
     given: Approved = observed.value
@@ -249,4 +249,4 @@ def judge_approval(seen: Seen) -> Judgement:
 
 
 def _found(status: Status, code: str, subject: str, message: str) -> Finding:
-    return Finding(CHECK, subject, status, code, message, "Put it right, and run the cell again.", SOURCE)
+    return Finding(CHECK, subject, status, code, message, "Put it right.", SOURCE)

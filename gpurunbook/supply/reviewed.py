@@ -126,7 +126,7 @@ def _bare(objects: Sequence[Mapping[str, Any]], seen: Sequence[Sighting], nodes:
 
 
 def _unknown(code: str, subject: str, message: str) -> Finding:
-    remedy = "What is not read is not as proposed; put it right and run the cell again."
+    remedy = "What is not read is not as proposed; put it right."
     return Finding(places.CHECK, subject, Status.UNKNOWN, code, message, remedy, places.SOURCE)
 
 

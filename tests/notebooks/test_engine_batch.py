@@ -25,6 +25,7 @@ from test_engine_faults import SECONDS, wait_for
 from gpurunbook.cli import main
 from gpurunbook.errors import InputError
 from gpurunbook.evidence import index
+from gpurunbook.evidence.seal import manifest_digest
 from gpurunbook.evidence.verify import verify
 from gpurunbook.findings import Verdict
 from gpurunbook.folder import workspace
@@ -70,6 +71,8 @@ def test_one_run_answers_with_a_card_and_leaves_a_page_of_runs(tmp_path: Path) -
     assert card.startswith("✓ pass\n")
     for part in ("all-steps-passed", "sealed", f"outputs/{run_dir.name}", "provenance_audit.html", "gpurunbook verify"):
         assert part in card
+    assert f"\n  manifest {manifest_digest(run_dir)}\n" in card
+    assert "\n  rehearsal: not evidence for a live cluster\n" in card
     assert "\x1b" not in card
     assert told == ""
     assert read(run_dir / "journal.jsonl")[0]["data"]["parameters"]["reason"] == "drill"
@@ -79,7 +82,9 @@ def test_one_run_answers_with_a_card_and_leaves_a_page_of_runs(tmp_path: Path) -
 def test_one_run_answers_with_its_verdict_as_json(tmp_path: Path) -> None:
     home = tiny.lay(tmp_path, "closes")
     said, _ = command(home, "run", "provenance_audit", "-o", "json", "--require", "pass", code=0)
-    assert json.loads(said) == json.loads((tiny.the_run(home) / "verdict.json").read_bytes())
+    answer, run_dir = json.loads(said), tiny.the_run(home)
+    assert answer.pop("manifest") == manifest_digest(run_dir)
+    assert answer == json.loads((run_dir / "verdict.json").read_bytes())
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,8 @@ Not covered: which types a runbook declares (test_parameters).
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import yaml
 from papermill.iorw import NoDatesSafeLoader
@@ -15,6 +17,7 @@ from gpurunbook.declared.runbooks import declared
 from gpurunbook.errors import InputError, ParameterError
 from gpurunbook.folder import parameters
 from gpurunbook.runbook import given
+from gpurunbook.sources.embedded import serve
 
 BOOK = declared("provenance_audit")
 
@@ -215,3 +218,21 @@ def test_a_number_that_other_readers_would_round_is_refused() -> None:
 def test_a_time_outside_of_all_years_is_refused(now: str) -> None:
     with pytest.raises(ParameterError, match="no year from 1 to 9999"):
         parameters.load(declared("promotion"), {"now": now})
+
+
+@pytest.mark.parametrize("path", ["runbooks/promotion.ipynb", "promotion.ipynb", "./runbooks/promotion.ipynb"])
+def test_a_notebook_given_as_a_runbook_gets_the_right_word(path: str) -> None:
+    with pytest.raises(ParameterError, match="Did you mean 'promotion'"):
+        declared(path)
+
+
+def test_a_list_without_quotes_is_shown_with_them() -> None:
+    with pytest.raises(ParameterError, match=r'Write \["gpu-operator", "kube-dc"\], or gpu-operator,kube-dc'):
+        given.from_words(declared("promotion"), ["namespaces=[gpu-operator, kube-dc]"])
+
+
+def test_a_fixture_cluster_named_by_its_path_gets_the_right_word(tmp_path: Path) -> None:
+    (tmp_path / "parameters/clusters/small").mkdir(parents=True)
+    (tmp_path / "parameters/clusters/small/cluster.yaml").touch()
+    with pytest.raises(InputError, match="`embedded:clusters/small` is one"):
+        serve("parameters/clusters/small", home=tmp_path, clusters=None)

@@ -107,6 +107,13 @@ def test_a_run_without_a_manifest_is_unsealed(folder: Path) -> None:
     assert verify(folder).verdict == "unsealed"
 
 
+def test_a_missing_file_of_signers_is_named_whatever_lies_in_the_folder(folder: Path, tmp_path: Path) -> None:
+    (folder / bundle.SIGNATURE).unlink(missing_ok=True)
+    done = CliRunner().invoke(evidence.verify, [str(folder), "--signers", str(tmp_path / "none")])
+    assert isinstance(done.exception, InputError)
+    assert done.exception.subject == str(tmp_path / "none")
+
+
 def test_what_cannot_be_asked_is_an_input_error(folder: Path, tmp_path: Path) -> None:
     for ask in ({"cosign_key": tmp_path}, {"manifest_digest": "sha256:12"}, {"signers": tmp_path / "none"}):
         with pytest.raises(InputError):

@@ -140,7 +140,7 @@ def test_json_goes_to_stdout_and_one_line_to_stderr(good: str) -> None:
     result = call("--pod-json", good, "-o", "json")
     assert json.loads(result.stdout)["verdict"] == "pass"
     assert result.stdout.count("\n") == 1
-    assert result.stderr == "pass: 1 records, 0 fail; 1 digests; usable as evidence\n"
+    assert result.stderr == "pass: 1 records, 0 fail; 1 digests; usable as evidence of a rehearsal\n"
 
 
 def test_a_demanded_namespace_is_checked_in_a_file(good: str) -> None:
@@ -211,3 +211,13 @@ def test_the_help_names_every_option() -> None:
     shown = process("--help").stdout.decode()
     for option in ("--pod-json", "--cluster", "--namespace", "--baseline", "--relations", "--platforms", "-o"):
         assert option in shown
+
+
+@pytest.mark.parametrize("output", ["table", "csv"])
+def test_people_are_told_of_a_rehearsal_and_of_no_empty_subject(output: str, tmp_path: Path) -> None:
+    (tmp_path / "empty.json").write_bytes(podlist())
+    done = call("--pod-json", str(tmp_path / "empty.json"), "-o", output)
+    told = done.stdout + done.stderr
+    assert "\nrehearsal: not evidence for a live cluster\n" in f"\n{told}"
+    assert "no-containers: the list holds" in told
+    assert told.rstrip().endswith("not usable as evidence of a rehearsal")
