@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from embedded_server import Embedded, start, stop
+from runs import Lab
 
 from gpurunbook.embedded.actors.client import Client, Reply
 from tests.envtest.controlplane import ControlPlane
@@ -68,3 +69,11 @@ def namespace(apiserver: ApiServer) -> str:
     made = apiserver.send("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
     assert made.code == 201, made.body
     return name
+
+
+@pytest.fixture
+def entered(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The test works as the home of the module's lab does; no fault outlives it."""
+    lab.enter(monkeypatch)
+    yield
+    lab.disarm()

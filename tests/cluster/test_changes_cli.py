@@ -33,19 +33,15 @@ NOTEBOOKS = Path(__file__).parents[2] / "runbooks"
 WHOLE, NONE = (True, True, True), (False, False, False)
 
 
+pytestmark = pytest.mark.usefixtures("entered")
+
+
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     with runs.lab(tmp_path_factory.mktemp("commands"), nodes=30) as made:
         for notebook in NOTEBOOKS.glob("*.ipynb"):
             shutil.copy(notebook, made.home / "runbooks")
         yield made
-
-
-@pytest.fixture(autouse=True)
-def _entered(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    lab.enter(monkeypatch)
-    yield
-    lab.disarm()
 
 
 @pytest.fixture(scope="module")

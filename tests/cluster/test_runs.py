@@ -37,18 +37,14 @@ NODE = "gpu-0002"
 BOOKS = sorted(path.stem for path in ROLES.glob("*.yaml"))
 
 
+pytestmark = pytest.mark.usefixtures("entered")
+
+
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     versions = ["v1", "v1beta1", "v1alpha1"]
     with runs.lab(tmp_path_factory.mktemp("runs"), nodes=70, self_subject_review=versions) as made:
         yield made
-
-
-@pytest.fixture(autouse=True)
-def _entered(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    lab.enter(monkeypatch)
-    yield
-    lab.disarm()
 
 
 @pytest.fixture(scope="module")
@@ -261,7 +257,7 @@ def narrow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 
 
 @pytest.fixture
-def under(narrow: Lab, _entered: None, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Lab]:
+def under(narrow: Lab, entered: None, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Lab]:
     """The narrow cluster, seen as one of its users."""
     narrow.enter(monkeypatch)
 

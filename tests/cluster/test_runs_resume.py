@@ -71,15 +71,13 @@ class Dying(Journal):
         return record
 
 
+pytestmark = pytest.mark.usefixtures("entered")
+
+
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     with runs.lab(tmp_path_factory.mktemp("resume"), nodes=80) as made:
         yield made
-
-
-@pytest.fixture(autouse=True)
-def _entered(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    lab.enter(monkeypatch)
 
 
 def spelled(record: Record) -> str:

@@ -32,17 +32,13 @@ from tests.eventually import eventually
 WHOLE, NONE = (True, True, True), (False, False, False)
 
 
+pytestmark = pytest.mark.usefixtures("entered")
+
+
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     with runs.lab(tmp_path_factory.mktemp("standing"), nodes=80) as made:
         yield made
-
-
-@pytest.fixture(autouse=True)
-def _entered(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    lab.enter(monkeypatch)
-    yield
-    lab.disarm()
 
 
 def marked(lab: Lab, node: str, **values: Any) -> Run:
