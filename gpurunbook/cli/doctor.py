@@ -56,6 +56,12 @@ def python() -> Iterator[Answer]:
     yield Answer("python", "pass", seen)
 
 
+def user() -> Iterator[Answer]:
+    """Writes nothing. Whether JupyterLab starts for this user."""
+    if os.geteuid() == 0:
+        yield Answer("user", "warn", "root, for whom JupyterLab does not start", "`gpurunbook lab --allow-root` does.")
+
+
 def packages() -> Iterator[Answer]:
     """Writes nothing. What the package declares, against what is installed."""
     from importlib.metadata import PackageNotFoundError, requires, version
@@ -167,4 +173,4 @@ def kubernetes(context: str | None) -> Iterator[Answer]:
     )
 
 
-QUESTIONS: tuple[Callable[[], Iterator[Answer]], ...] = (python, packages, kernelspec, home, tools)
+QUESTIONS: tuple[Callable[[], Iterator[Answer]], ...] = (python, user, packages, kernelspec, home, tools)

@@ -33,11 +33,13 @@ def seal(run: Path, notebook: Path | None, source: Path | None, key: str | None,
     Exits 0 when it is sealed, 1 when it is withheld because something in it looks like a secret, 2 when it cannot
     be sealed. The verdict of the run is told, and not part of the exit code.
     """
+    from gpurunbook.evidence import index
     from gpurunbook.evidence.seal import manifest_digest
     from gpurunbook.evidence.seal import seal as make
 
     folder = _located(run)
     manifest = make(folder, notebook=notebook, sign_key=key, source=source)
+    index.refresh(folder)
     told = ("run", "runbook", "verdict", "evidence", "lowered", "anomalies", "not_run", "withheld", "rehearsal")
     answer = {**{name: manifest[name] for name in told}, "folder": str(folder), "manifest": manifest_digest(folder)}
     withheld = manifest["evidence"] == "withheld"
@@ -93,7 +95,7 @@ def verify(
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("folder", type=_FOLDER)
-@click.option("--out", type=_FILE, help="Where the page is written. Default: RUNBOOK-RUN.html here.")
+@click.option("--out", type=_FILE, help="Where the page is written. Default: RUN.html beside the folder.")
 @output_option
 def report(folder: Path, out: Path | None, output: str | None) -> int:
     """Write the executed notebook of FOLDER as one HTML page that needs neither scripts nor the network.
@@ -107,7 +109,8 @@ def report(folder: Path, out: Path | None, output: str | None) -> int:
     folder = _located(folder)
     answer = judge(folder)
     name, text = page(folder, answer)
-    out = out or Path(f"{name}.html")
+    # Not into the folder: a file more in a sealed one is a difference.
+    out = out or folder.resolve().parent / f"{name}.html"
     keep.kept(out, text.encode())
     if in_json(output):
         _print({"path": str(out), "verdict": answer.verdict})

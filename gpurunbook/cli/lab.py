@@ -28,12 +28,15 @@ def lab(
 ) -> None:
     """Open JupyterLab; with RUNBOOK, on a new working copy of it.
 
-    What is not known here is passed on to `jupyter lab`, such as --no-browser. The sources in runbooks/ and the files
-    of sealed runs cannot be saved there.
+    What is not known here is passed on to `jupyter lab`, such as --no-browser, or --allow-root for root. The sources in
+    runbooks/ and the files of sealed runs cannot be saved there.
     """
     from gpurunbook.declared.runbooks import names
     from gpurunbook.folder import workspace
 
+    # JupyterLab ends with that only after the working copy was made.
+    if os.geteuid() == 0 and not any("allow-root" in word or "allow_root" in word for word in words):
+        raise click.UsageError("JupyterLab does not start as root; be another user, or give --allow-root as well")
     home = workspace.find_home()
     copy = None
     runbook = named(words, names())

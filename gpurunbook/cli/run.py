@@ -226,7 +226,7 @@ def _run_all(
         if result.exit:
             _complain(result)
     if page is not None:
-        click.echo(f"index: {_short(page)}", err=output == "json")
+        click.echo(f"evidence: {_short(page)}", err=output == "json")
     return code
 
 

@@ -18,6 +18,8 @@ from gpurunbook.journal import JOURNAL, digest, read, replay
 from gpurunbook.shown.hostile import escaped
 from gpurunbook.shown.marks import badge
 
+NAME = "index.html"
+
 _CHECKED = (JOURNAL, bundle.VERDICT)
 """Files whose digests are compared with the manifest on each writing of the page; `verify` compares all."""
 
@@ -115,9 +117,20 @@ def write(out: Path) -> Path:
             with contextlib.suppress(InputError):
                 rows.append(row(run_dir))
     rows.sort(key=lambda r: (r.started, r.run), reverse=True)
-    path = out / "index.html"
+    path = out / NAME
     keep.write(path, page(rows).encode())
     return path
+
+
+def refresh(run_dir: Path) -> None:
+    """Replaces the page of runs that a run belongs to: beside it, where there is one or where its home keeps runs.
+
+    A page that cannot be written is left as it is: the evidence stands without it.
+    """
+    with contextlib.suppress(OSError, InputError):
+        out = run_dir.resolve().parent
+        if (out / NAME).is_file() or out == workspace.runs_folder(Path(workspace.record(run_dir)["home"])).resolve():
+            write(out)
 
 
 def page(rows: list[Row]) -> str:

@@ -157,4 +157,4 @@ def page(folder: Path, answer: Answer) -> tuple[str, str]:
     files = {name: bundle.file_digest(path) for name, path in bundle.walk(folder).files.items()}
     core = facts.conclude(records, notebook, source, files)
     core["evidence"] = "sealed" if EXIT[answer.verdict] == 0 else answer.verdict
-    return f"{core['runbook']}-{core['run']}", report.render(notebook, core, facts.findings(records)["findings"])
+    return Path(str(core["run"])).name or "run", report.render(notebook, core, facts.findings(records)["findings"])

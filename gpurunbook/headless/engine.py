@@ -113,7 +113,10 @@ class Engine:
             finally:
                 driving.conclude()
                 if called_by_papermill:
+                    from gpurunbook.evidence import index
+
                     driving.say()
+                    index.refresh(report.run_dir)
             driving.answer()
         return nb
 

@@ -232,6 +232,7 @@ class Run(Ledger):
     def _close_planned(self) -> None:
         plan, lines = changing.close_planned(self)
         display.paste(
+            f"Save this notebook, then `gpurunbook seal {self.id}` makes the evidence. "
             f"To apply this plan: `gpurunbook new {self.book.name}`, and these lines at the end of its parameters cell",
             lines,
         )

@@ -133,11 +133,24 @@ def test_lab_takes_no_value_of_an_option_for_a_runbook(words: tuple[str, ...], r
     assert lab.named(words, ["node_cordon", "provenance_audit"]) == runbook
 
 
+@pytest.mark.usefixtures("_plain")
+def test_root_is_told_of_the_option_before_a_copy_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = tiny.lay(tmp_path, "closes")
+    monkeypatch.chdir(home)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    done = CliRunner().invoke(lab.lab, ["provenance_audit"])
+    assert done.exit_code == 2
+    assert "--allow-root" in done.output
+    assert not (home / "outputs").exists()
+
+
 def test_doctor_finds_this_environment_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = tiny.lay(tmp_path, "closes")
     monkeypatch.chdir(home)
     code, found = answers(monkeypatch)
     assert code == 0, found
+    user = found.pop("user", None)
+    assert (user is not None) == (os.geteuid() == 0)
     assert {name: answer["status"] for name, answer in found.items()} == {
         "python": "pass",
         "packages": "pass",

@@ -18,7 +18,7 @@ from typing import Any
 import evidence_run as made
 import pytest
 from click.testing import CliRunner
-from evidence_run import RUNBOOK, Run
+from evidence_run import RUN, RUNBOOK, Run
 from test_signing import make_key
 
 from gpurunbook.cli import evidence, main
@@ -584,6 +584,17 @@ def test_hostile_names_are_harmless_on_the_terminal(folder: Path) -> None:
     assert code == 1
     assert "\x1b" not in out and "\u202e" not in out
     assert "\\x1b[31mred" in out
+
+
+def test_the_report_and_the_page_of_runs_are_written_beside_the_folder(folder: Path) -> None:
+    before = verify(folder).verdict
+    _, out = call(evidence.report, folder)
+    assert json.loads(out)["path"] == str(folder.resolve().parent / f"{RUN}.html")
+    page = folder.parent / "index.html"
+    page.write_text("old")
+    assert call(evidence.seal, folder)[0] == 0
+    assert folder.name in page.read_text()
+    assert verify(folder).verdict == before
 
 
 def test_the_report_says_what_verify_says(folder: Path, tmp_path: Path) -> None:
