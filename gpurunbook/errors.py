@@ -2,6 +2,7 @@
 
     RunbookError
     ├── ParameterError (ValueError)      a parameter is missing, unknown or of another type
+    │   └── RunBound                     the run goes by other parameters, and stays with them
     ├── InputError (ValueError)          a file or an answer is not what its kind must be
     ├── GateError                        the run may not go on
     │   ├── Stopped                      a check, change or wait closed the run
@@ -54,6 +55,12 @@ class ParameterError(RunbookError, ValueError):
     """A parameter is missing, unknown, or not of its exact type. Raised before any API call."""
 
     code = "parameter"
+
+
+class RunBound(ParameterError):
+    """A step has passed, or something was authorised or changed, by other parameters than these."""
+
+    code = "run-bound"
 
 
 class InputError(RunbookError, ValueError):

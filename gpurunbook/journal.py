@@ -234,10 +234,14 @@ def _drop_cut_line(path: Path) -> None:
         os.fsync(descriptor)
 
 
+_BINDING = frozenset({"authorised", "intent"})
+
+
 @dataclass
 class State:
     """What a journal says of its run. judged: the record of each of the steps; closing: the last close or died that no
-    reopen took back."""
+    reopen took back; bound: whether a step ever passed, or something was authorised or announced, by the parameters of
+    its start."""
 
     run: str = ""
     runbook: str = ""
@@ -246,7 +250,9 @@ class State:
     judged: dict[str, Record] = field(default_factory=dict)
     open_step: str = ""
     closing: Record | None = None
+    bound: bool = False
     begun: set[tuple[str, str]] = field(default_factory=set)
+    clusters: list[Record] = field(default_factory=list)
 
     @property
     def verdict(self) -> Verdict:
@@ -267,16 +273,20 @@ class State:
 
 
 def replay(records: Iterable[Record]) -> State:
-    """Writes nothing. The state that the records lead to; the last judgement of a step counts."""
+    """Writes nothing. The state that the records lead to; the last judgement of a step counts.
+
+    A second `start` has other parameters: it counts, and nothing before it, unless the run was bound by then.
+    """
     state = State()
     for record in records:
         data = record["data"]
+        state.bound = state.bound or record["event"] in _BINDING or data.get("passed") is True
         match record["event"]:
-            case "start":
-                state.start = state.start or data
-                state.run, state.runbook = data["run"], data["runbook"]
+            case "start" if not state.bound:
+                state = State(data["run"], data["runbook"], data)
             case "cluster":
                 state.start = {**state.start, **data}
+                state.clusters.append(data)
             case "step":
                 state.open_step = data["step"]
             case "judged":

@@ -21,18 +21,19 @@ _UNITS = {"m": 60, "h": 3600, "d": 86400}
 
 
 @click.command(context_settings=_HELP)
-@click.argument("plan", type=click.Path(exists=True, path_type=Path))
+@click.argument("plan", type=click.Path(path_type=Path))
 @click.option(
     "--key", required=True, help="Private ssh key, the .pub of an agent, a key of cosign's, or the address of a KMS."
 )
 @click.option("--change-id", required=True, help="Change ticket that is approved.")
 @click.option("--expires", default="4h", show_default=True, help="30m, 4h, 2d, or an RFC 3339 time in UTC.")
 def approve(plan: Path, key: str, change_id: str, expires: str) -> int:
-    """Sign the plan of a dry run, or the proposal of a promotion: the file, or the run folder.
+    """Sign the plan of a dry run, or the proposal of a promotion: the file, the run folder or the run's id.
 
     Writes approval.json and its signature into the run folder. Read it first: what you sign is its digest.
     """
     from gpurunbook.errors import InputError
+    from gpurunbook.folder import workspace
     from gpurunbook.journal import canonical, digest
     from gpurunbook.runbook import approval, authority
     from gpurunbook.shown.hostile import harmless
@@ -40,7 +41,7 @@ def approve(plan: Path, key: str, change_id: str, expires: str) -> int:
     if not authority.CHANGE_ID.fullmatch(change_id):
         raise click.BadParameter(f"{change_id!r:.80} is no change id that an apply can have", param_hint="--change-id")
     until = _until(expires, datetime.now(UTC))
-    path, folder = _to_sign(plan)
+    path, folder = _to_sign(plan if plan.is_file() else workspace.located(plan))
     try:
         document = json.loads(path.read_bytes())
         told = _told(document)
@@ -172,7 +173,7 @@ def abort(run: str, **options: Any) -> int:
     from gpurunbook.folder import workspace
     from gpurunbook.shown.hostile import harmless
 
-    workspace.checked_run_id(run)
+    run = workspace.checked_run_id(Path(run).resolve().name if len(Path(run).parts) > 1 else run)
     found, problems = _left(options["cluster"])
     if problems:
         raise InputError(f"not everything could be listed: {problems[0].message}", subject=run)
@@ -212,7 +213,8 @@ def resume(run: str, out: Path | None) -> int:
     from gpurunbook.folder import workspace
     from gpurunbook.journal import JOURNAL, read, replay
 
-    folder = (out or workspace.runs_folder(workspace.find_home())) / workspace.checked_run_id(run)
+    folder = workspace.located(Path(run), out).resolve()
+    run = folder.name
     runbook = str(workspace.record(folder)["runbook"])
     state = replay(read(folder / JOURNAL))
     if EXIT[state.verdict] == 0:
@@ -221,5 +223,12 @@ def resume(run: str, out: Path | None) -> int:
             subject=f"run {run}",
             remedy=f"`gpurunbook new {runbook}` starts another one.",
             code="run-closed",
+        )
+    if not state.start and workspace.given(folder) is None:
+        raise InputError(
+            "it never started, and its folder does not say what it was given: it could go to another cluster",
+            subject=f"run {run}",
+            remedy=f"`gpurunbook new {runbook}` starts another one.",
+            code="not-started",
         )
     return _change(runbook, [], files=(), sets=(), cluster="", out=folder.parent, run_id=run)

@@ -36,8 +36,9 @@ def seal(run: Path, notebook: Path | None, source: Path | None, key: str | None,
     from gpurunbook.evidence import index
     from gpurunbook.evidence.seal import manifest_digest
     from gpurunbook.evidence.seal import seal as make
+    from gpurunbook.folder import workspace
 
-    folder = _located(run)
+    folder = workspace.located(run)
     manifest = make(folder, notebook=notebook, sign_key=key, source=source)
     index.refresh(folder)
     told = ("run", "runbook", "verdict", "evidence", "lowered", "anomalies", "not_run", "withheld", "rehearsal")
@@ -74,8 +75,9 @@ def verify(
     """
     from gpurunbook.evidence.verify import EXIT
     from gpurunbook.evidence.verify import verify as judge
+    from gpurunbook.folder import workspace
 
-    folder = _located(folder)
+    folder = workspace.located(folder)
     answer = judge(folder, manifest_digest=manifest_digest, signers=signers, cosign_key=cosign_key)
     told = answer.as_json()
     if in_json(output):
@@ -104,9 +106,9 @@ def report(folder: Path, out: Path | None, output: str | None) -> int:
     """
     from gpurunbook.evidence.verify import EXIT, page
     from gpurunbook.evidence.verify import verify as judge
-    from gpurunbook.folder import keep
+    from gpurunbook.folder import keep, workspace
 
-    folder = _located(folder)
+    folder = workspace.located(folder)
     answer = judge(folder)
     name, text = page(folder, answer)
     # Not into the folder: a file more in a sealed one is a difference.
@@ -117,25 +119,6 @@ def report(folder: Path, out: Path | None, output: str | None) -> int:
     else:
         _say(f"{answer.verdict}: {out}", answer.verdict)
     return EXIT[answer.verdict]
-
-
-def _located(given: Path) -> Path:
-    """A folder as given, or the run of that id."""
-    from gpurunbook.errors import InputError
-    from gpurunbook.folder import workspace
-
-    if given.is_dir():
-        return given
-    if len(given.parts) == 1:
-        try:
-            run = workspace.runs_folder(workspace.find_home()) / given
-        except InputError:
-            run = given
-        if run.is_dir():
-            return run
-    raise InputError(
-        "no such folder, and no run of this id", subject=str(given), remedy="`ls outputs/` shows the runs."
-    )
 
 
 def _print(answer: Mapping[str, Any]) -> None:

@@ -91,7 +91,7 @@ def _run_one(
     cell_timeout: int | None,
     output: str,
 ) -> int:
-    from gpurunbook.errors import RunInUse
+    from gpurunbook.errors import GateError
     from gpurunbook.headless import execute
 
     home, out, values, run_id = _gathered(runbook, files, sets, cluster, out, run_id)
@@ -105,8 +105,8 @@ def _run_one(
             progress=sys.stderr.isatty(),
             cell_seconds=cell_timeout,
         )
-    except RunInUse as wrong:
-        return _in_use(wrong, runbook, run_id, output)
+    except GateError as wrong:
+        return _blocked(wrong, runbook, out / run_id, output)
     if output == "json":
         click.echo(json.dumps(outcome.as_json(), sort_keys=True, indent=1))
     else:
@@ -126,22 +126,19 @@ def _page(out: Path) -> Path | None:
         return None
 
 
-def _in_use(wrong: Any, runbook: str, run_id: str, output: str) -> int:
+def _blocked(wrong: Any, runbook: str, run_dir: Path, output: str) -> int:
+    """Prints why nothing was begun, as of a run that was."""
     from gpurunbook.findings import EXIT, Verdict
-    from gpurunbook.shown.hostile import harmless
+    from gpurunbook.headless.execute import Outcome
 
-    said = {
-        "run": run_id,
-        "runbook": runbook,
-        "verdict": str(Verdict.BLOCKED),
-        "code": wrong.code,
-        "message": wrong.message,
-        "next": wrong.remedy,
-    }
+    message = f"{wrong.subject}: {wrong.message}"
+    outcome = Outcome(run_dir, runbook, Verdict.BLOCKED, wrong.code, "", message, wrong.remedy, evidence="")
     if output == "json":
+        said = {"run": run_dir.name, "runbook": runbook, "verdict": str(Verdict.BLOCKED), "code": wrong.code}
+        said |= {"message": message, "next": wrong.remedy}
         click.echo(json.dumps(said, sort_keys=True, indent=1))
     else:
-        click.secho(f"{said['verdict']} · {said['code']}: {harmless(wrong, 900)}", fg="red")
+        card(outcome)
     return EXIT[Verdict.BLOCKED]
 
 
@@ -313,7 +310,7 @@ def make(
     from gpurunbook.folder import workspace
 
     home, out, values, run_id = _gathered(runbook, files, sets, cluster, out, run_id)
-    copy = workspace.notebook(workspace.new_run(runbook, home=home, out=out, run_id=run_id))
+    copy = workspace.notebook(workspace.new_run(runbook, home=home, out=out, run_id=run_id, values=values))
     if values:
         from gpurunbook.headless import execute
 

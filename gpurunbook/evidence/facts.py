@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from gpurunbook.errors import EvidenceError
@@ -32,7 +33,8 @@ _LOWERING_OF_STEPS = frozenset({"edited", "deleted", "skipped"})
 def closed(records: Sequence[Record], notebook: Notebook) -> None:
     """Writes nothing. Raises EvidenceError unless the notebook shows the journal's last closing record.
 
-    A run that died has none to show. Codes: `not-closed`, `closing-absent`, `closing-differs`, `closing-foreign`.
+    A run that died has none to show, and one whose start failed need not: then it is unknown.
+    Codes: `not-closed`, `closing-absent`, `closing-differs`, `closing-foreign`.
     """
     closing = replay(records).closing
     if closing is None:
@@ -59,13 +61,19 @@ def closed(records: Sequence[Record], notebook: Notebook) -> None:
                     remedy="The notebook was changed after it ran.",
                     code="closing-differs",
                 )
-    if not shown and closing["event"] == "close":
+    if not shown and not _told_nowhere(closing):
         raise EvidenceError(
             f"no cell shows the journal's last closing record ({closing['hash'][:19]}…)",
             subject="the notebook",
             remedy="Save this run's notebook as it is now and seal again; `--notebook FILE` names another place.",
             code="closing-absent",
         )
+
+
+def _told_nowhere(closing: Record) -> bool:
+    """Whether no cell need show the end: that of a run that died, or of a start, whose cell is run again until it goes
+    on."""
+    return closing["event"] == "died" or (closing["data"]["step"] == "start" and EXIT[closing["data"]["verdict"]] != 0)
 
 
 def _closing_scrap(records: Sequence[Record], closing: Record) -> dict[str, Any]:
@@ -103,7 +111,7 @@ def conclude(
     for name in (state.run, state.runbook):
         if not _NAME.fullmatch(name):  # files are named by it: it must not lead out of a folder
             raise EvidenceError(f"{name!r:.120} is no name of a run or runbook", subject="the journal", code="odd-name")
-    anomalies = [*_source(state, source), *_compared(source, notebook), *_stale(state, notebook)]
+    anomalies = [*_begun_anew(records), *_source(state, source), *_compared(source, notebook), *_stale(state, notebook)]
     anomalies += [*_steps(state, notebook), *_parameters(state, notebook), *_files(records, files)]
     steps = set(state.steps)
     lowered = [
@@ -112,6 +120,10 @@ def conclude(
         if entry["kind"] in _LOWERING or (entry["kind"] in _LOWERING_OF_STEPS and entry["cell"] in steps)
     ]
     lowered = lowered if EXIT[state.verdict] == 0 else []
+    told = any(scrap["head"] == state.closing["hash"] for _, scrap in notebook.scraps(CLOSING))
+    if not told and state.verdict is not Verdict.UNKNOWN:
+        anomalies.append(anomaly("closing", "", "no cell shows any more how its start ended"))
+        lowered = anomalies[-1:]
     verdict = Verdict.UNKNOWN if lowered else state.verdict
     return {
         "run": state.run,
@@ -161,7 +173,7 @@ def _step(step: str, data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _who(records: Sequence[Record], state: State) -> dict[str, Any]:
-    seen = [record["data"] for record in records if record["event"] == "cluster"]
+    seen = state.clusters
     granted = [record["data"] for record in records if record["event"] == "authorised"]
     authority = granted[-1] if granted else {}
     given = state.start["parameters"]
@@ -189,6 +201,19 @@ def _left_behind(records: Sequence[Record], state: State) -> list[str]:
     return sorted(
         {f"{data['target']['kind']} {data['target']['name']}: {data['name']} was begun; look at it" for data in sent}
     )
+
+
+def _begun_anew(records: Sequence[Record]) -> Iterator[dict[str, str]]:
+    """Where the run was started again with other parameters, before anything had counted."""
+    starts = [record for record in records if record["event"] == "start"]
+    for earlier, later in pairwise(starts):
+        old, new = (record["data"]["parameters"] for record in (earlier, later))
+        told = ", ".join(
+            f"{name} was {old.get(name)!r}, is {new.get(name)!r}"
+            for name in sorted({*old, *new} - {"run_id"})
+            if old.get(name) != new.get(name)
+        )
+        yield anomaly("begun-anew", "", f"started again at {later['time']}, and what was before is void: {told}")
 
 
 def _source(state: State, source: Mapping[str, Any]) -> Iterator[dict[str, str]]:

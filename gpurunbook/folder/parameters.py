@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import difflib
+import json
+import shlex
 import typing
 import unicodedata
 from collections.abc import Iterable, Mapping
@@ -13,7 +15,9 @@ from typing import Any
 import msgspec
 
 from gpurunbook.declared.book import Runbook
-from gpurunbook.errors import ParameterError
+from gpurunbook.errors import ParameterError, RunBound
+from gpurunbook.journal import State
+from gpurunbook.shown.redact import redact
 from gpurunbook.supply import times
 
 INJECTED = "# Parameters"
@@ -109,6 +113,38 @@ def load(book: Runbook, values: Mapping[str, Any]) -> msgspec.Struct:
     chosen: msgspec.Struct = msgspec.convert(dict(values), book.parameters, strict=True)
     moment(chosen)
     return chosen
+
+
+def anew(state: State, values: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Writes nothing. Which of the values the run does not go by: by name what it has, and what is given."""
+    has = state.start["parameters"]
+    given = {name: redact(value) for name, value in values.items() if name != "run_id"}
+    return {name: (has.get(name), value) for name, value in sorted(given.items()) if value != has.get(name)}
+
+
+def keep_to(book: Runbook, state: State, values: Mapping[str, Any]) -> None:
+    """Writes nothing. Raises RunBound, with the command of another run, when something has counted by other parameters
+    than the values."""
+    changed = anew(state, values) if state.bound else {}
+    if changed:
+        another = command(book, {**state.start["parameters"], **redact(dict(values))})
+        raise RunBound(
+            "what has passed in it was judged by its own parameters, which it keeps: "
+            + ", ".join(f"{name} was {was!r}, is {now!r}" for name, (was, now) in changed.items()),
+            subject=f"run {state.run}",
+            remedy=f"A new run takes these: `{another}`.",
+        )
+
+
+def command(book: Runbook, values: Mapping[str, Any]) -> str:
+    """Writes nothing. The command that makes a new run with these parameters; what is the default is left out."""
+    defaults = msgspec.to_builtins(book.parameters())
+    words = ["gpurunbook", "new", book.name]
+    for name, value in values.items():
+        if name != "run_id" and value != defaults.get(name):
+            text = value if isinstance(value, str) else json.dumps(value)
+            words += ["--set", f"{name}={text}"]
+    return shlex.join(words)
 
 
 def moment(chosen: msgspec.Struct) -> datetime | None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
 import re
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -80,6 +81,23 @@ def runs_folder(home: Path) -> Path:
     return Path(named).resolve() if named else home / "outputs"
 
 
+def located(named: Path, out: Path | None = None) -> Path:
+    """Writes nothing. The folder of that path, else the run of that id in `out`, by default where runs are kept.
+
+    Raises InputError when there is none.
+    """
+    if named.is_dir():
+        return named
+    if len(named.parts) == 1:
+        with contextlib.suppress(InputError):
+            run_dir = (out or runs_folder(find_home())) / named
+            if run_dir.is_dir():
+                return run_dir
+    raise InputError(
+        "no such folder, and no run of this id", subject=str(named), remedy="`ls outputs/` shows the runs."
+    )
+
+
 def clusters(run_dir: Path) -> Path:
     """Writes nothing. Where embedded clusters keep their state: GPURUNBOOK_CLUSTERS, else beside the run."""
     named = os.environ.get("GPURUNBOOK_CLUSTERS", "")
@@ -132,12 +150,30 @@ def _matches(run_dir: Path, runbook: str) -> dict[str, Any]:
     return found
 
 
-def _furnish(run_dir: Path, runbook: str, home: Path, scenario: str, copy: bool) -> None:
+def given(run_dir: Path) -> dict[str, Any] | None:
+    """Writes nothing. The parameters that the run was made with; None when its record does not say."""
+    found = record(run_dir).get("parameters")
+    return dict(found) if isinstance(found, dict) else None
+
+
+def give(run_dir: Path, values: Mapping[str, Any]) -> None:
+    """Keeps parameters in the record of a run, beside those that it was given before."""
+    known = given(run_dir) or {}
+    if values and {**known, **values} != known:
+        made = {**record(run_dir), "parameters": {**known, **values}, "given": timestamp(_now())}
+        keep.kept(run_dir / RECORD, canonical(made) + b"\n")
+
+
+def _furnish(
+    run_dir: Path, runbook: str, home: Path, scenario: str, copy: bool, values: Mapping[str, Any] | None = None
+) -> None:
     if copy:
         keep.kept(run_dir / f"{runbook}.ipynb", source(home, runbook).read_bytes())
-    made = {"run": run_dir.name, "runbook": runbook, "created": timestamp(_now()), "home": str(home)}
+    made: dict[str, Any] = {"run": run_dir.name, "runbook": runbook, "created": timestamp(_now()), "home": str(home)}
     if scenario:
         made["scenario"] = scenario
+    if values is not None:
+        made["parameters"] = dict(values)
     # Last, so that a folder with a record is whole.
     keep.kept(run_dir / RECORD, canonical(made) + b"\n")
 
@@ -162,31 +198,49 @@ def _make(runbook: str, out: Path, given: str) -> Path:
             ) from None
 
 
-def new_run(runbook: str, *, home: Path, out: Path, run_id: str = "", scenario: str = "") -> Path:
+def new_run(
+    runbook: str,
+    *,
+    home: Path,
+    out: Path,
+    run_id: str = "",
+    scenario: str = "",
+    values: Mapping[str, Any] | None = None,
+) -> Path:
     """Makes `<out>/<run-id>/` with `run.json` and the working copy, before any kernel starts.
 
+    values: the parameters that were given; the record keeps them.
     Raises ParameterError for a bad or taken run id, InputError without the source notebook, RunInUse when
     another process is making the same run.
     """
-    with driven(runbook, home=home, out=out, run_id=run_id, scenario=scenario, fresh=True) as run_dir:
+    made = driven(runbook, home=home, out=out, run_id=run_id, scenario=scenario, fresh=True, values=values or {})
+    with made as run_dir:
         return run_dir
 
 
 @contextmanager
 def driven(
-    runbook: str, *, home: Path, out: Path, run_id: str = "", scenario: str = "", fresh: bool = False, copy: bool = True
+    runbook: str,
+    *,
+    home: Path,
+    out: Path,
+    run_id: str = "",
+    scenario: str = "",
+    fresh: bool = False,
+    copy: bool = True,
+    values: Mapping[str, Any] | None = None,
 ) -> Iterator[Path]:
     """Gives a run's folder, new or known, and holds its driver lock meanwhile.
 
-    Nothing of a known run is touched. copy: whether a new folder gets the working copy. Raises as `new_run`, and
-    RunInUse when another driver or a kernel has the run.
+    Nothing of a known run is touched. copy: whether a new folder gets the working copy; values: the parameters that its
+    record keeps. Raises as `new_run`, and RunInUse when another driver or a kernel has the run.
     """
     if copy:
         source(home, runbook)
     run_dir = _make(runbook, out, run_id)
     with driver(run_dir):
         if not (run_dir / RECORD).exists():
-            _furnish(run_dir, runbook, home, scenario, copy)
+            _furnish(run_dir, runbook, home, scenario, copy, values)
         elif fresh:
             raise ParameterError(
                 "there is a run of this id already",

@@ -97,7 +97,7 @@ def run_all(
     and SIGINT end the running ones in order; those not yet run are in trouble. Results in the order of the scenarios.
     """
     execute.load()
-    from gpurunbook.headless.drive import Signals
+    from gpurunbook.headless.signals import Signals
 
     clusters = out.resolve() / ".clusters" / f"batch-{secrets.token_hex(4)}"
     waiting = list(reversed(scenarios))

@@ -123,6 +123,7 @@ class Chain:
             home=self._home,
             out=self._out,
             run_id=run_id,
+            again=bool(run_id),
             scenario=label,
             cell_seconds=self._cell_seconds,
         )

@@ -15,7 +15,7 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from papermill.clientwrap import PapermillNotebookClient
 from papermill.log import logger
 
 from gpurunbook.headless.saving import Ending, Notebook
+from gpurunbook.headless.signals import Signals
 
 GRACE_SECONDS = 5.0
 """How long an interrupted cell may take for its own clean-up before its kernel is killed."""
@@ -45,41 +46,6 @@ _OUTPUTS = frozenset({"stream", "display_data", "execute_result"})
 
 _SOCKET_PATH = 90
 """Bytes of a socket path that are safe: Linux takes 107, macOS 103, and a suffix is added."""
-
-
-class Signals:
-    """SIGTERM, SIGINT and SIGHUP of this process as a request to end in order; ignored ones stay ignored."""
-
-    _ASKED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-
-    def __init__(self) -> None:
-        self.seen = 0
-        self.answered = False
-        self.wake: Callable[[], object] | None = None
-        self._before: dict[int, Any] = {}
-
-    def __enter__(self) -> Signals:
-        with contextlib.suppress(ValueError):  # Only the main thread may set handlers.
-            for number in self._ASKED:
-                if signal.getsignal(number) is not signal.SIG_IGN:
-                    self._before[number] = signal.signal(number, self._note)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-        if self.seen and not self.answered:  # It came when all cells had run: nothing is half-done, so obey now.
-            signal.raise_signal(self.seen)
-
-    def _note(self, number: int, _: object) -> None:
-        self.seen = self.seen or number
-        if self.wake is not None:
-            self.wake()
-
-    @property
-    def reason(self) -> str:
-        """Writes nothing. What was received, for people."""
-        return f"the driver was stopped by {signal.Signals(self.seen).name}"
 
 
 class Client(PapermillNotebookClient):  # type: ignore[misc]

@@ -8,17 +8,21 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import json
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpurunbook.errors import EvidenceError, InputError, JournalError, Stopped
+from gpurunbook.declared.book import Runbook
+from gpurunbook.declared.runbooks import declared
+from gpurunbook.errors import EvidenceError, GateError, InputError, JournalError, Stopped
 from gpurunbook.findings import EXIT, Verdict
-from gpurunbook.folder import workspace
-from gpurunbook.journal import JOURNAL, Journal, State, replay
+from gpurunbook.folder import parameters, workspace
+from gpurunbook.headless.signals import Signals
+from gpurunbook.journal import JOURNAL, Journal, State, read, replay
 from gpurunbook.shown.hostile import harmless
 from gpurunbook.sources import files
 
@@ -72,14 +76,15 @@ class Engine:
         execution_timeout: float | None = None,
         run_dir: Path | None = None,
         report: Report | None = None,
+        signals: Signals | None = None,
     ) -> Any:
         """Runs the cells in a new kernel, saves, closes a run that died, seals, and returns the notebook.
 
-        run_dir: the run to work on; by default as the kernel finds it, else a new one. Returns only when the run
+        run_dir: the run to work on; by default as the kernel finds it, else a new one; signals: those of the caller.
+        Returns only when the run
         closed `pass` or `planned` and is sealed. Raises PapermillExecutionError for a cell that failed, Stopped
         for a run that closed otherwise, EvidenceError without a seal, RunInUse before anything is touched.
         """
-        from gpurunbook.headless.drive import Signals
         from gpurunbook.headless.saving import Notebook
 
         _refuse_tags(nb)
@@ -87,7 +92,10 @@ class Engine:
         report = report or Report()
         with contextlib.ExitStack() as stack:
             report.run_dir = stack.enter_context(_folder(nb, input_path, run_dir))
-            signals = stack.enter_context(Signals())
+            if called_by_papermill:
+                unsealed(report.run_dir)
+                _accept(nb, report.run_dir)
+            signals = signals or stack.enter_context(Signals())
             out = _Output(report.run_dir, output_path)
             _shorten_paths(nb, report.run_dir)
             notebook = Notebook(
@@ -119,6 +127,41 @@ class Engine:
                     index.refresh(report.run_dir)
             driving.answer()
         return nb
+
+
+def unsealed(run_dir: Path) -> None:
+    """Writes nothing. Raises GateError `run-closed` for a run that closed well and is sealed: its manifest's digest may
+    stand on a ticket."""
+    from gpurunbook.evidence import bundle, seal
+
+    if not (run_dir / bundle.MANIFEST).exists() or not seal.current(run_dir):
+        return
+    with contextlib.suppress(InputError, ValueError, KeyError, TypeError):
+        manifest = json.loads((run_dir / bundle.MANIFEST).read_bytes())
+        if manifest["evidence"] == "sealed" and EXIT[Verdict(manifest["verdict"])] == 0:
+            runbook = workspace.record(run_dir)["runbook"]
+            raise GateError(
+                f"it closed {manifest['verdict']} and is sealed, with the manifest {seal.manifest_digest(run_dir)}",
+                subject=f"run {run_dir.name} in {run_dir}",
+                remedy=f"`gpurunbook verify {run_dir}` reads it; `gpurunbook new {runbook}` begins another one.",
+                code="run-closed",
+            )
+
+
+def accept(run_dir: Path, book: Runbook, state: State, values: Mapping[str, Any]) -> None:
+    """Keeps the parameters of an execution in the run's folder, before its kernel starts. Raises RunBound."""
+    parameters.keep_to(book, state, values)
+    if not state.bound:
+        workspace.give(run_dir, values)
+
+
+def _accept(nb: Any, run_dir: Path) -> None:
+    """As `accept`, of what papermill was given; a notebook of no runbook has nothing to keep."""
+    with contextlib.suppress(JournalError):
+        state = replay(read(run_dir / JOURNAL))
+        with contextlib.suppress(InputError):
+            book = declared(str(workspace.record(run_dir)["runbook"]))
+            accept(run_dir, book, state, nb.metadata.papermill.get("parameters", {}))
 
 
 class _Driving:

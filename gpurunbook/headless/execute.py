@@ -11,13 +11,19 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from gpurunbook.errors import JournalError, RunInUse
+import msgspec
+
+from gpurunbook.declared.book import Runbook
+from gpurunbook.declared.runbooks import declared
+from gpurunbook.errors import InputError, JournalError, RunInUse
+from gpurunbook.evidence import executed
 from gpurunbook.evidence.bundle import VERDICT
 from gpurunbook.evidence.seal import manifest_digest
 from gpurunbook.findings import EXIT, Verdict
-from gpurunbook.folder import keep, workspace
+from gpurunbook.folder import keep, parameters, workspace
 from gpurunbook.headless import engine, expectation
-from gpurunbook.journal import JOURNAL, read, replay
+from gpurunbook.headless.signals import Signals
+from gpurunbook.journal import JOURNAL, Record, read, replay
 
 SEALED, UNSEALED, WITHHELD = "sealed", "unsealed", "withheld"
 
@@ -100,20 +106,28 @@ def run(
     scenario: str = "",
     progress: bool = False,
     cell_seconds: float | None = None,
+    again: bool = False,
 ) -> Outcome:
     """Makes or resumes a run, executes its working copy in place and seals it.
 
-    values: parameters that were judged already; those of an earlier start stay where none is given anew. Raises
-    RunInUse before anything is touched; whatever happens later is in the outcome.
+    values: parameters that were judged already; those of an earlier start stay where none is given anew. again: a run
+    that closed well and is sealed is executed again all the same. Raises GateError, RunInUse and RunBound before
+    anything is touched; whatever happens later is in the outcome.
     """
     began = time.monotonic()
-    with workspace.driven(runbook, home=home, out=out, run_id=run_id, scenario=scenario) as run_dir:
+    with (
+        Signals() as signals,
+        workspace.driven(runbook, home=home, out=out, run_id=run_id, scenario=scenario, values=values) as run_dir,
+    ):
         report = engine.Report()
         copy = workspace.notebook(run_dir)
+        if not again:
+            engine.unsealed(run_dir)
+        values = _taken(run_dir, copy, declared(runbook), values)
         if not copy.is_file():
             keep.kept(copy, workspace.source(home, runbook).read_bytes())
         try:
-            _papermill(copy, {**injected(copy), **values}, run_dir, report, progress, cell_seconds)
+            _papermill(copy, values, run_dir, report, progress, cell_seconds, signals)
         except RunInUse:
             raise
         except Exception as wrong:
@@ -123,6 +137,35 @@ def run(
         return _outcome(run_dir, runbook, report, time.monotonic() - began)
 
 
+def _taken(run_dir: Path, copy: Path, book: Runbook, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Keeps what is given in the run's folder, before anything that may be stopped. All parameters that the notebook
+    does not have by itself. Raises RunBound when something has counted by others."""
+    records: list[Record] = []
+    with contextlib.suppress(JournalError):  # told with the outcome
+        records = read(run_dir / JOURNAL)
+    state = replay(records)
+    engine.accept(run_dir, book, state, values)
+    given = workspace.given(run_dir) or {}
+    had = {**injected(copy), **given}
+    if state.start:
+        # Somebody may have changed the notebook since: a run that started goes on with what it was started with, or
+        # what it was given later.
+        started = [record["time"] for record in records if record["event"] == "start"][-1]
+        later = given if str(workspace.record(run_dir).get("given", "")) > started else {}
+        has = {**msgspec.to_builtins(book.parameters()), **_written(copy), **had}
+        had |= {name: was for name, (was, _) in parameters.anew(state, has).items()} | later
+    return {**had, **values}
+
+
+def _written(copy: Path) -> dict[str, Any]:
+    """What the parameters cell of a working copy assigns."""
+    found: dict[str, Any] = {}
+    with contextlib.suppress(InputError):
+        for cell in executed.read(copy.read_bytes(), copy.name).cells if copy.is_file() else ():
+            found |= (executed.values(cell.source) or {}) if "parameters" in cell.tags else {}
+    return found
+
+
 def _papermill(
     copy: Path,
     values: Mapping[str, Any],
@@ -130,6 +173,7 @@ def _papermill(
     report: engine.Report,
     progress: bool,
     cell_seconds: float | None,
+    signals: Signals,
 ) -> None:
     import papermill.engines
     import papermill.execute
@@ -145,6 +189,7 @@ def _papermill(
         execution_timeout=cell_seconds,
         run_dir=run_dir,
         report=report,
+        signals=signals,
     )
 
 

@@ -18,7 +18,7 @@ import msgspec
 import gpurunbook
 from gpurunbook.declared.book import Runbook
 from gpurunbook.declared.runbooks import declared
-from gpurunbook.errors import GateError, ParameterError, RunbookError
+from gpurunbook.errors import GateError, ParameterError, RunbookError, RunBound
 from gpurunbook.findings import EXIT, Finding, Status, Verdict, worst
 from gpurunbook.folder import keep, parameters, workspace
 from gpurunbook.journal import Record, State, digest
@@ -255,8 +255,7 @@ class Run(Ledger):
         given = redact(msgspec.to_builtins(self.parameters))
         process = {"host": socket.gethostname(), "pid": os.getpid()}
         before = self.state
-        if before.start:
-            self._same_run(before, given)
+        if before.start and self._goes_by(before, given):
             self.journal.append("resume", {"process": process})
         else:
             self.journal.append(
@@ -271,25 +270,26 @@ class Run(Ledger):
                 },
             )
         with self.closing_on_error("start"):
-            identity.identify(self, self.site, before)
+            identity.identify(self, self.site, self.state)
         display.start(self.state, self.book, resumed=bool(before.start))
 
-    def _same_run(self, before: State, given: Mapping[str, Any]) -> None:
+    def _goes_by(self, before: State, given: Mapping[str, Any]) -> bool:
+        """Whether the run goes by these parameters. As long as nothing has counted it may start again with others."""
         if before.runbook != self.book.name:
             raise ParameterError(
                 f"this run is of {before.runbook}, not of {self.book.name}",
                 subject=self.id,
                 remedy=f"Start one with `gpurunbook new {self.book.name}`.",
             )
-        first = {**before.start["parameters"], "run_id": ""}
-        changed = sorted(k for k, v in {**given, "run_id": ""}.items() if first.get(k) != v)
-        if changed:
-            raise ParameterError(
-                "a run keeps the parameters that it was started with; changed: "
-                + ", ".join(f"{k} was {first.get(k)!r}, is {given[k]!r}" for k in changed),
-                subject=self.id,
-                remedy=f"Put them back, or start another run with `gpurunbook new {self.book.name}`.",
-            )
+        if not before.bound:
+            return not parameters.anew(before, given)
+        try:
+            parameters.keep_to(self.book, before, given)
+        except RunBound:
+            if before.closing is not None and before.closing["event"] == "close":
+                self.show_closing(before.closing)  # the card replaces the cell that may have shown it
+            raise
+        return True
 
 
 def _ended(step: str, progress: Progress) -> list[Finding]:

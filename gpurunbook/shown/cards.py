@@ -18,6 +18,7 @@ from gpurunbook.errors import (
     OutOfOrder,
     ParameterError,
     RunbookError,
+    RunBound,
     RunInUse,
     Stopped,
 )
@@ -40,6 +41,11 @@ _KINDS: tuple[tuple[type[BaseException], str, str], ...] = (
     (Drifted, "Something changed meanwhile", "Run the checks before this step again, then this cell."),
     (NotApproved, "Not approved", "Have the plan approved, then run this cell again."),
     (GateError, "The run may not go on", "Do what is named above, then run this cell again."),
+    (
+        RunBound,
+        "The run goes by other parameters",
+        "Begin the new run, or put back in the parameters cell what is named; run that cell, then this one.",
+    ),
     (ParameterError, "A parameter is wrong", "Change the parameters cell, run it, then run this cell again."),
     (InputError, "An input cannot be read", "Put the input right, then run this cell again."),
     (DeadlineError, "Out of time", "Run this cell again to go on waiting: what was done is not done twice."),

@@ -19,7 +19,8 @@ import pytest
 import tiny
 from papermill.exceptions import PapermillExecutionError
 
-from gpurunbook.errors import EvidenceError, InputError, ParameterError, Stopped
+from gpurunbook.errors import EvidenceError, GateError, InputError, ParameterError, RunBound, Stopped
+from gpurunbook.evidence.seal import manifest_digest
 from gpurunbook.evidence.verify import verify
 from gpurunbook.headless import drive
 
@@ -225,18 +226,43 @@ def test_a_run_that_died_is_gone_on_with_by_its_id(lay) -> None:
     assert verify(run_dir).run_verdict == "pass"
 
 
-def test_what_a_run_came_to_before_does_not_answer_for_an_execution_that_died_at_its_start(lay) -> None:
+def test_a_run_that_nothing_has_counted_in_takes_corrected_parameters_and_tells_so(lay) -> None:
     home = lay("closes")
     with pytest.raises(PapermillExecutionError):
         execute(home, parameters={"pod_json": "none.json"})
     run_dir = tiny.the_run(home)
     assert tiny.closing(run_dir)["code"] == "unreadable"
-    with pytest.raises(PapermillExecutionError, match="a run keeps the parameters"):
+    execute(home, parameters={"run_id": run_dir.name, "pod_json": "pods.json"})
+    assert tiny.closing(run_dir)["verdict"] == "pass"
+    found = verify(run_dir)
+    assert (found.verdict, found.run_verdict) == ("consistent", "pass")
+    manifest = json.loads((run_dir / "manifest.json").read_bytes())
+    assert manifest["parameters"]["pod_json"] == "pods.json"
+    (told,) = [entry["detail"] for entry in manifest["anomalies"] if entry["kind"] == "begun-anew"]
+    assert "pod_json was 'none.json', is 'pods.json'" in told
+
+
+def test_a_run_in_which_a_step_passed_refuses_other_parameters_and_is_left_as_it_is(lay) -> None:
+    home = lay("dies_after_close")
+    with pytest.raises(PapermillExecutionError):
+        execute(home)
+    run_dir = tiny.the_run(home)
+    before = {path: path.read_bytes() for path in run_dir.rglob("*") if path.is_file() and "lock" not in path.name}
+    with pytest.raises(RunBound, match=r"gpurunbook new provenance_audit --set pod_json=other\.json"):
         execute(home, parameters={"run_id": run_dir.name, "pod_json": "other.json"})
-    closing = tiny.closing(run_dir)
-    assert (closing["event"], "a run keeps the parameters" in closing["reason"]) == ("died", True)
-    assert verify(run_dir).verdict == "consistent"
-    assert verify(run_dir).run_verdict == "unknown"
+    assert {path: path.read_bytes() for path in before} == before
+    assert tiny.closing(run_dir)["event"] == "died"
+
+
+def test_a_run_that_closed_well_and_is_sealed_is_left_as_it_is(lay) -> None:
+    home = lay("closes")
+    execute(home)
+    run_dir = tiny.the_run(home)
+    before = {path: path.read_bytes() for path in run_dir.rglob("*") if path.is_file() and "lock" not in path.name}
+    with pytest.raises(GateError, match=manifest_digest(run_dir)) as refused:
+        execute(home, parameters={"run_id": run_dir.name})
+    assert refused.value.code == "run-closed"
+    assert {path: path.read_bytes() for path in before} == before
 
 
 def test_a_bad_run_id_makes_nothing(lay) -> None:

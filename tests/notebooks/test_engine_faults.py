@@ -24,7 +24,7 @@ import tiny
 from gpurunbook.evidence.seal import seal
 from gpurunbook.evidence.verify import verify
 from gpurunbook.folder import workspace
-from gpurunbook.journal import read
+from gpurunbook.journal import read, replay
 
 SECONDS = 60
 
@@ -102,6 +102,35 @@ def test_a_run_told_to_stop_answers_with_its_card(tmp_path: Path) -> None:
     said = json.loads(answer)
     assert (said["verdict"], said["evidence"]) == ("unknown", "sealed")
     assert "SIGTERM" in said["closed"]["message"]
+
+
+def test_a_run_stopped_before_its_kernel_starts_is_named_and_keeps_what_it_was_given(tmp_path: Path) -> None:
+    home = tiny.lay(tmp_path, "closes")
+    process = tiny.gpurunbook(home, "run", "provenance_audit", "--set", "reason=given", "--set", "pod_json=pods.json")
+    wait_for(lambda: list((home / "outputs").glob("*/run.json")), process)
+    process.send_signal(signal.SIGINT)
+    card, told = process.communicate(timeout=SECONDS)
+    run_dir = tiny.the_run(home)
+    assert process.returncode == 2, told
+    assert f"--run-id {run_dir.name}" in card
+    assert f"outputs/{run_dir.name}" in card
+    on = tiny.gpurunbook(home, "resume", f"outputs/{run_dir.name}")
+    card, told = on.communicate(timeout=SECONDS)
+    assert on.returncode == 0, (card, told)
+    given = replay(read(run_dir / "journal.jsonl")).start["parameters"]
+    assert given["reason"] == "given"
+
+
+def test_a_run_whose_parameters_nobody_knows_is_not_resumed(tmp_path: Path) -> None:
+    home = tiny.lay(tmp_path, "closes")
+    run_dir = home / "outputs" / "one"
+    run_dir.mkdir(parents=True)
+    (run_dir / "run.json").write_text(json.dumps({"run": "one", "runbook": tiny.RUNBOOK, "home": str(home)}))
+    process = tiny.gpurunbook(home, "resume", "one")
+    _, told = process.communicate(timeout=SECONDS)
+    assert process.returncode == 2
+    assert "does not say what it was given" in told
+    assert [path.name for path in run_dir.iterdir()] == ["run.json"]
 
 
 def test_a_killed_driver_leaves_a_whole_file_that_claims_nothing(tmp_path: Path) -> None:

@@ -47,6 +47,15 @@ def test_a_second_run_of_the_same_id_is_blocked_and_touches_nothing(driven: Path
     assert snapshot(run_dir) == before
 
 
+def test_the_card_of_a_run_in_use_is_that_of_any_run(driven: Path) -> None:
+    second = tiny.gpurunbook(driven, "run", "provenance_audit", "--run-id", "one")
+    card, _ = second.communicate(timeout=SECONDS)
+    lines = card.splitlines()
+    assert lines[0].endswith("blocked")
+    assert [line.split()[0] for line in lines[1:]] == ["code", "what", "next", "run"]
+    assert "run-in-use" in lines[1]
+
+
 def test_papermill_on_a_run_in_use_is_refused_and_touches_nothing(driven: Path) -> None:
     run_dir = driven / "outputs" / "one"
     before = snapshot(run_dir)

@@ -152,13 +152,65 @@ def test_two_kernels_of_one_process_never_pass_what_the_other_undid(run: Run) ->
         run.check("second", judging())
 
 
-def test_a_run_keeps_the_parameters_that_it_was_started_with(run: Run) -> None:
-    with pytest.raises(errors.ParameterError, match="limit was 3, is 4") as refused:
+def test_a_run_in_which_a_step_passed_keeps_its_parameters_and_names_the_new_run(run: Run) -> None:
+    run.check("first", judging())
+    before = events(run)
+    with pytest.raises(errors.RunBound, match="limit was 3, is 4") as refused:
         again(run, limit=4)
-    assert "gpurunbook new two" in refused.value.remedy
-    with pytest.raises(errors.ParameterError, match="reason was 'test', is 'else'"):
+    assert "`gpurunbook new two --set limit=4 --set reason=test`" in refused.value.remedy
+    with pytest.raises(errors.RunBound, match="reason was 'test', is 'else'"):
         again(run, reason="else")
-    assert events(run) == ["start", "cluster"]
+    assert events(run) == before
+
+
+def test_a_step_that_failed_later_still_binds(run: Run) -> None:
+    run.check("first", judging())
+    with pytest.raises(errors.Stopped):
+        run.check("first", judging(Status.FAIL))
+    with pytest.raises(errors.RunBound):
+        again(run, limit=4)
+
+
+@pytest.mark.parametrize("event", ["authorised", "intent"])
+def test_what_was_authorised_or_announced_binds(run: Run, event: str) -> None:
+    run.journal.append(event, {"step": "lease", "name": "x"})
+    with pytest.raises(errors.RunBound):
+        again(run, limit=4)
+
+
+def test_before_anything_counted_corrected_parameters_are_taken_and_void_what_was_judged(run: Run) -> None:
+    with pytest.raises(errors.Stopped):
+        run.check("first", judging(Status.FAIL))
+    later = again(run, limit=4)
+    assert events(run) == ["start", "cluster", "step", "judged", "close", "start", "cluster"]
+    found = state(run)
+    assert (found.start["parameters"]["limit"], found.steps, found.closing) == (4, {}, None)
+    later.check("first", judging())
+    later.check("second", judging())
+    later.close()
+    assert verdict(later) == ("pass", "all-steps-passed")
+    assert len(state(run).clusters) == 1  # that of the first start is void as well
+
+
+def test_a_start_that_failed_by_a_parameter_is_put_right_in_the_same_run(home: Path) -> None:
+    with pytest.raises(errors.ParameterError, match="names no cluster"):
+        open_run(BOOK, {"expect_cluster": "x"})
+    (folder,) = (home / "outputs").iterdir()
+    run = open_run(BOOK, {"run_id": folder.name})
+    assert events(run) == ["start", "close", "start", "cluster"]
+    run.check("first", judging())
+    run.check("second", judging())
+    run.close()
+    assert verdict(run) == ("pass", "all-steps-passed")
+
+
+def test_a_start_with_other_parameters_after_a_step_passed_does_not_count(run: Run) -> None:
+    run.check("first", judging())
+    first = read(run.folder / "journal.jsonl")[0]["data"]
+    run.journal.append("start", {**first, "parameters": {**first["parameters"], "limit": 4}})
+    found = state(run)
+    assert found.start["parameters"]["limit"] == 3
+    assert found.passed("first")
 
 
 def test_the_folder_of_another_runbook_is_refused(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

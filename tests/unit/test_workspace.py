@@ -80,11 +80,14 @@ def test_what_is_no_plain_folder_name_is_no_run_id(home: Path, bad: str) -> None
 
 
 def test_a_new_run_has_its_record_and_an_equal_copy_of_the_source(home: Path) -> None:
-    run_dir = workspace.new_run("book", home=home, out=home / "outputs", run_id="r1", scenario="one")
+    run_dir = workspace.new_run(
+        "book", home=home, out=home / "outputs", run_id="r1", scenario="one", values={"cluster": "a"}
+    )
     assert run_dir == home / "outputs" / "r1"
     assert (run_dir / "book.ipynb").read_bytes() == (home / "runbooks" / "book.ipynb").read_bytes()
     record = json.loads((run_dir / "run.json").read_bytes())
-    assert set(record) == {"run", "runbook", "created", "home", "scenario"}
+    assert set(record) == {"run", "runbook", "created", "home", "scenario", "parameters"}
+    assert workspace.given(run_dir) == {"cluster": "a"}
     assert (record["run"], record["runbook"], record["home"]) == ("r1", "book", str(home))
     assert workspace.notebook(run_dir) == run_dir / "book.ipynb"
     with workspace.driver(run_dir):
@@ -212,3 +215,23 @@ def test_a_record_that_is_none_is_refused(tmp_path: Path, raw: bytes) -> None:
     (tmp_path / "run.json").write_bytes(raw)
     with pytest.raises(InputError):
         workspace.record(tmp_path)
+
+
+def test_a_run_is_named_by_its_folder_or_its_id(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_dir = workspace.new_run("book", home=home, out=home / "outputs", run_id="r1")
+    monkeypatch.chdir(home)
+    assert workspace.located(Path("outputs/r1")).resolve() == run_dir
+    assert workspace.located(Path("r1")) == run_dir
+    assert workspace.located(Path("r1"), home / "outputs") == run_dir
+    for absent in ("r2", "outputs/r2"):
+        with pytest.raises(InputError, match="no run of this id"):
+            workspace.located(Path(absent))
+
+
+def test_what_is_given_later_is_kept_beside_what_was_given_before(home: Path) -> None:
+    run_dir = workspace.new_run("book", home=home, out=home / "outputs", values={"cluster": "a", "reason": "r"})
+    workspace.give(run_dir, {"cluster": "b"})
+    assert workspace.given(run_dir) == {"cluster": "b", "reason": "r"}
+    before = (run_dir / "run.json").read_bytes()
+    workspace.give(run_dir, {"cluster": "b"})
+    assert (run_dir / "run.json").read_bytes() == before
