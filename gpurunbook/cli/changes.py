@@ -15,6 +15,7 @@ from gpurunbook.cli.run import given_options
 if TYPE_CHECKING:
     from gpurunbook.nodes.leftovers import Leftover
     from gpurunbook.plan import Problem
+    from gpurunbook.sources.cluster import Cluster
 
 _HELP = {"help_option_names": ["-h", "--help"]}
 _UNITS = {"m": 60, "h": 3600, "d": 86400}
@@ -100,9 +101,10 @@ def leftovers(cluster: str, output: str) -> int:
 
     Writes nothing. Exit: 0 all could be listed, 2 something could not: that is never nothing.
     """
+    from gpurunbook.cli.answer import cluster as opened
     from gpurunbook.shown.hostile import harmless
 
-    found, problems = _left(cluster)
+    found, problems = _left(opened(cluster), cluster)
     if output == "json":
         said = {
             "verdict": "unknown" if problems else "pass",
@@ -121,12 +123,10 @@ def leftovers(cluster: str, output: str) -> int:
     return 2 if problems else 0
 
 
-def _left(name: str) -> tuple[list[Leftover], list[Problem]]:
-    from gpurunbook.cli.answer import cluster
+def _left(source: Cluster, name: str) -> tuple[list[Leftover], list[Problem]]:
     from gpurunbook.nodes import leftovers as rules
 
-    source = cluster(name)
-    return rules.leftovers({name: source.observe(need) for name, need in rules.needs().items()})
+    return rules.leftovers({name: source.observe(need) for name, need in rules.needs().items()}, name)
 
 
 def _change(runbook: str, more: list[str], **options: Any) -> int:
@@ -169,16 +169,19 @@ def abort(run: str, **options: Any) -> int:
     A dry run unless --set apply=true; with several nodes, one after the other, until one is not released. Exit 1 also
     when the run left something that this does not undo, such as the lease of a node that another run has cordoned.
     """
+    from gpurunbook.cli.answer import cluster
     from gpurunbook.errors import InputError
     from gpurunbook.folder import workspace
     from gpurunbook.shown.hostile import harmless
 
     run = workspace.checked_run_id(Path(run).resolve().name if len(Path(run).parts) > 1 else run)
-    found, problems = _left(options["cluster"])
+    source = cluster(options["cluster"])
+    found, problems = _left(source, options["cluster"])
     if problems:
         raise InputError(f"not everything could be listed: {problems[0].message}", subject=run)
     mine = [left for left in found if left.run == run]
     if not mine:
+        _demand_known(run, options["out"], source)
         click.echo(f"run {run} left nothing in this cluster")
         return 0
     theirs = {left.target for left in found if left.kind == "cordon" and left.run != run}
@@ -192,8 +195,33 @@ def abort(run: str, **options: Any) -> int:
     others = [left for left in mine if not _on_node(left) or left.target in theirs]
     for left in others:
         what = f"{left.kind} {harmless(left.name)} of {harmless(left.target)}"
-        click.echo(f"not undone by this command: {what}; `gpurunbook leftovers` says how", err=True)
+        click.echo(f"not undone by this command: {what}; next: {harmless(left.next)}", err=True)
     return 1 if others else 0
+
+
+def _demand_known(run: str, out: Path | None, source: Cluster) -> None:
+    """Raises InputError unless the run is known here and worked on this cluster: else nothing found says nothing."""
+    from gpurunbook.errors import InputError
+    from gpurunbook.folder import workspace
+    from gpurunbook.journal import JOURNAL, read, replay
+
+    folder = (out or workspace.runs_folder(workspace.find_home())) / run
+    if not (folder / workspace.RECORD).is_file():
+        raise InputError(
+            "no run of this id is known here, and nothing in this cluster is its",
+            subject=f"run {run}",
+            remedy="Ids are the folder names under outputs/; `gpurunbook leftovers` lists those that a cluster shows.",
+            code="run-unknown",
+        )
+    was = replay(read(folder / JOURNAL)).start.get("cluster", {}) if (folder / JOURNAL).is_file() else {}
+    if was.get("uid") and was["uid"] != source.uid:
+        raise InputError(
+            f"it worked on cluster {was.get('name') or 'of the current context then'} with uid {was['uid']}, this one "
+            f"has {source.uid}",
+            subject=f"run {run}",
+            remedy="Name its cluster with --cluster.",
+            code="run-of-another-cluster",
+        )
 
 
 def _on_node(left: Leftover) -> bool:

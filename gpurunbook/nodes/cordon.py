@@ -367,7 +367,10 @@ def _whose(now: Standing) -> str:
 
 def _take(now: Standing, name: str) -> str:
     if now.run:
-        return f"Resume or abort run {now.run}, or go on in its place: `gpurunbook adopt {name}`."
+        return (
+            f"If run {now.run} is over, a release gives {name} back. If it died, resume it, or go on in its place by "
+            "an adoption: `gpurunbook leftovers`, of this cluster, prints the commands."
+        )
     if now.tainted or now.garbled:
         return f"Find out who removed the ownership; then remove taint {TAINT} and annotation {ANNOTATION} by hand."
     return f"Ask who cordoned it; they lift it themselves: `kubectl uncordon {name}`."

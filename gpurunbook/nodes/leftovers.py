@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -43,8 +44,11 @@ def needs() -> dict[str, Need]:
     }
 
 
-def leftovers(seen: Seen) -> tuple[list[Leftover], list[Problem]]:
+def leftovers(seen: Seen, cluster: str = "") -> tuple[list[Leftover], list[Problem]]:
     """Writes nothing. All that is ours, by kind and name, and what could not be listed: that is never nothing.
+
+    cluster: as `--cluster` names it, for the commands; "" is the current context. They are complete but for what only a
+    person knows, which is `…` there.
 
     A lease can stand beside a cordon of its own run, beside another run's, or alone: a request to take it may arrive
     when its run is over, and nothing can refuse it then.
@@ -52,13 +56,15 @@ def leftovers(seen: Seen) -> tuple[list[Leftover], list[Problem]]:
     problems = [observed.problem for _, observed in sorted(seen.items()) if observed.problem]
     nodes, leases = seen["nodes"].value or (), seen["leases"].value or ()
     holders = {_target(lease): _holder(lease) for lease in leases}
-    cordons = [left for node in nodes if (left := _cordon(node, holders))]
+    at = f" --cluster {shlex.quote(cluster)}" if cluster else ""
+    more = f"{at} --set change_id=… --set reason=…"
+    cordons = [left for node in nodes if (left := _cordon(node, holders, more))]
     owners = {left.target: left.run for left in cordons}
-    found = [*cordons, *(_lease(lease, owners) for lease in leases)]
+    found = [*cordons, *(_lease(lease, owners, more) for lease in leases)]
     return sorted(found, key=lambda left: (left.kind, left.name)), problems
 
 
-def _cordon(node: Mapping[str, Any], holders: Mapping[str, str]) -> Leftover | None:
+def _cordon(node: Mapping[str, Any], holders: Mapping[str, str], more: str) -> Leftover | None:
     now = cordon.standing(node, "")
     if now.owner is None and not now.tainted and not now.garbled:
         return None
@@ -69,17 +75,18 @@ def _cordon(node: Mapping[str, Any], holders: Mapping[str, str]) -> Leftover | N
     target = f"node/{name}"
     taken = f" --set take_over={holders[target]}" if target in holders else ""
     known = all(_PLAIN.fullmatch(word) for word in (run, name, holders.get(target, "x")))
-    go_on = f"gpurunbook release {name}{taken}, or gpurunbook adopt {name}{taken}"
+    go_on = f"gpurunbook release {name}{taken}{more}, or gpurunbook adopt {name}{taken}{more}"
     return Leftover("cordon", name, target, run, since, state, go_on if known else "look at the node by hand")
 
 
-def _lease(lease: Mapping[str, Any], owners: Mapping[str, str]) -> Leftover:
+def _lease(lease: Mapping[str, Any], owners: Mapping[str, str], more: str) -> Leftover:
     metadata, spec = lease["metadata"], lease.get("spec") or {}
     run, target = _holder(lease), _target(lease)
     name = f"{metadata.get('namespace')}/{metadata['name']}"
-    go_on = [] if owners.get(target, run) != run else [f"gpurunbook abort {run}"]
+    go_on = [] if owners.get(target, run) != run else [f"gpurunbook abort {run}{more}"]
     if target in owners:
-        go_on.append(f"gpurunbook adopt {target.removeprefix('node/')} --set take_over={run}, which keeps the cordon")
+        node = target.removeprefix("node/")
+        go_on.append(f"gpurunbook adopt {node} --set take_over={run}{more}, which keeps the cordon")
     known = _PLAIN.fullmatch(run) and (target not in owners or _PLAIN.fullmatch(target.removeprefix("node/")))
     next_ = ", or ".join(go_on) if known else "look at the lease by hand"
     return Leftover("lease", name, target, run, str(spec.get("acquireTime") or ""), "held", next_)

@@ -5,12 +5,16 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from gpurunbook.errors import GateError
 from gpurunbook.plan import Approved
 from gpurunbook.runbook import approval, plans
 from gpurunbook.runbook.ledger import Ledger
 from gpurunbook.runbook.site import Site
+
+BLANK = "…"
+"""Stands in a printed command where a person must write; given as it stands it counts as nothing."""
 
 CHANGE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/#-]{0,63}")
 
@@ -25,11 +29,20 @@ class Authority:
     break_glass: bool
 
 
+def wanting(parameters: Any) -> list[str]:
+    """Writes nothing. Which of the parameters that a person must give before an apply are not given."""
+    return [name for name in ("change_id", "reason") if _empty(getattr(parameters, name))]
+
+
+def _empty(value: str) -> bool:
+    return value.strip() in ("", BLANK)
+
+
 def demand(run: Ledger) -> None:
     """Writes nothing. Raises GateError when a parameter that an apply needs is empty or malformed."""
     p = run.parameters
     for field in ("expect_cluster", "change_id", "reason", "plan"):
-        if not str(getattr(p, field)).strip():
+        if _empty(str(getattr(p, field))):
             raise GateError(
                 "is empty, and apply needs it",
                 subject=f"parameter {field!r}",
@@ -90,7 +103,7 @@ def of_digest(run: Ledger, site: Site, digest: str) -> Approved:
     if run.book.name not in site.approval:
         return Approved(demanded=False)
     p = run.parameters
-    if not p.change_id:
+    if "change_id" in wanting(p):
         raise GateError("is empty, and an approval names it", subject="parameter 'change_id'", code="change-id-missing")
     approver, expires = _judged(run, site, run.folder, digest)
     granted = {"plan": digest, "approver": approver, "expires": expires, "change_id": p.change_id, "reason": p.reason}

@@ -15,7 +15,7 @@ from gpurunbook.folder import keep
 from gpurunbook.journal import Record, canonical, timestamp
 from gpurunbook.plan import Change, Mutation, Planned, Table
 from gpurunbook.runbook import plans
-from gpurunbook.runbook.authority import Authority
+from gpurunbook.runbook.authority import BLANK, Authority, wanting
 from gpurunbook.runbook.ledger import Ledger
 from gpurunbook.sources.door import Door, Outcome
 
@@ -224,34 +224,6 @@ def times_again(records: Sequence[Record], *, in_step: bool = False) -> int:
     return count
 
 
-def left_behind(run: Ledger) -> list[str]:
-    """Writes nothing. Mutations that this run sent and did not undo, with the command that undoes them."""
-    standing: dict[tuple[str, str, str], bool] = {}
-    for record in run.journal.records:
-        data = record["data"]
-        if record["event"] not in {"intent", "result"}:
-            continue
-        target = data["target"]["kind"], data["target"]["name"]
-        mutation = data["name"].partition(AGAIN)[0]
-        known = record["event"] == "result"
-        if known and data["how"] == "refused":
-            if AGAIN not in data["name"]:
-                standing.pop((*target, mutation), None)
-        elif mutation == "lease-back" and known:
-            standing.pop((*target, "lease"), None)
-        elif mutation == "release" and known:
-            standing = {key: sure for key, sure in standing.items() if key[:2] != target}
-        elif mutation != "lease-back":
-            standing[*target, mutation] = known
-    taken = f" --set take_over={run.id}" if any(kind == "Lease" for kind, _, _ in standing) else ""
-    told = []
-    for (kind, name, mutation), known in standing.items():
-        sure = "" if known else " (sent; the outcome is not known yet)"
-        undo = f"gpurunbook release {name}{taken}" if kind == "Node" else f"gpurunbook abort {run.id}"
-        told.append(f"{kind} {name}: {mutation} by run {run.id}{sure}; `{undo}` undoes it")
-    return sorted(told)
-
-
 APPLY = "apply.yaml"
 """The parameters of the apply that belongs to a dry run."""
 
@@ -263,9 +235,13 @@ def close_planned(run: Ledger) -> tuple[str, str]:
     uid = run.state.start["cluster"]["uid"]
     plan = plans.write(run.folder, plans.document(run.book.name, uid, run.journal.records, order))
     needed = {"apply": True, "plan": plan, "expect_cluster": uid}
-    given = {**msgspec.to_builtins(run.parameters), **needed, "run_id": ""}
-    keep.kept(run.folder / APPLY, yaml.safe_dump(given, sort_keys=False).encode())
-    asked = {name: given[name] or "…" for name in ("change_id", "reason")}
+    missing = dict.fromkeys(wanting(run.parameters), "")
+    given = {**msgspec.to_builtins(run.parameters), **needed, **missing, "run_id": ""}
+    text = yaml.safe_dump(given, sort_keys=False)
+    for name in missing:
+        text = text.replace(f"\n{name}: ''\n", f"\n{name}: ''  # the apply needs it\n")
+    keep.kept(run.folder / APPLY, text.encode())
+    asked = {name: given[name] or BLANK for name in ("change_id", "reason")}
     usual = msgspec.to_builtins(type(run.parameters)())
     shown = {k: v for k, v in {**given, **asked}.items() if k in needed or k in asked or v != usual[k]}
     return plan, "\n".join(f"{name} = {_literal(value)}" for name, value in shown.items())

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
-from gpurunbook.errors import Drifted, GateError, NotFound
+from gpurunbook.errors import Drifted, GateError, NotFound, RunbookError
 from gpurunbook.journal import LEASE as STEP
 from gpurunbook.journal import Record
 from gpurunbook.plan import Mutation, Target
 from gpurunbook.pointers import escape
 from gpurunbook.runbook.changing import words
 from gpurunbook.runbook.ledger import Ledger
+from gpurunbook.runbook.left import at
 from gpurunbook.sources.door import Door
 
 LABEL = "gpurunbook.io/lease"
@@ -22,6 +24,9 @@ LABEL = "gpurunbook.io/lease"
 
 RUN = "gpurunbook.io/run"
 """Annotation: the run that holds it."""
+
+_PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+"""A run's id, as a run folder can be named."""
 
 
 def name(target: str) -> str:
@@ -87,7 +92,8 @@ def target(run: Ledger) -> str:
 def take(run: Ledger, door: Door, namespace: str) -> None:
     """Takes the Lease of the run's target, unless it has it: creates it, or takes it over from the run that is named.
 
-    Raises GateError `lease-held` when another run holds it, `lease-namespace-missing`.
+    A dry run only proves that it could. Raises GateError `lease-held` when another run holds it,
+    `lease-namespace-missing`; RunbookError `dry-run-not-validated` when the server cannot say.
     """
     wanted = target(run)
     if not wanted:
@@ -98,15 +104,14 @@ def take(run: Ledger, door: Door, namespace: str) -> None:
     if found and held_by and held_by == run.parameters.take_over:
         mutation = take_over(namespace, wanted, str(found["metadata"]["uid"]), held_by)
     try:
-        door.send(STEP, mutation, words(run, STEP))
+        outcome = door.send(STEP, mutation, words(run, STEP))
     except Drifted as wrong:
         found = _found(run, namespace, wanted)
         since = ((found or {}).get("spec") or {}).get("acquireTime")
         raise GateError(
             f"run {_holder(found) or 'unknown'} holds it since {since}",
             subject=f"lease {namespace}/{name(wanted)}",
-            remedy="Wait until that run closes. If it died, resume it; if it is over, begin a new run that names it in "
-            "take_over.",
+            remedy=_go_on(_holder(found)),
             code="lease-held",
         ) from wrong
     except NotFound as wrong:
@@ -116,6 +121,23 @@ def take(run: Ledger, door: Door, namespace: str) -> None:
             remedy="Name one that exists as lease_namespace in the site file.",
             code="lease-namespace-missing",
         ) from wrong
+    if outcome.how == "not-validated":
+        raise RunbookError(
+            f"the server did not validate this change: {outcome.why}",
+            subject=f"lease {namespace}/{name(wanted)}",
+            remedy="A dry run needs the write permission, and webhooks without side effects.",
+            code="dry-run-not-validated",
+        )
+
+
+def _go_on(holder: str) -> str:
+    """What whoever is kept out can do. The holder's name is text of others, and may stand in a command."""
+    if not _PLAIN.fullmatch(holder):
+        return "Look at the lease by hand: it names no run that could give it back."
+    return (
+        f"Wait until that run closes. If it died, `gpurunbook resume {holder}` on its machine; if it cannot go on, or "
+        f"is over, begin a new dry run with --set take_over={holder}."
+    )
 
 
 def demand(run: Ledger, namespace: str) -> None:
@@ -126,7 +148,7 @@ def demand(run: Ledger, namespace: str) -> None:
         raise GateError(
             f"{f'run {holder}' if holder else 'nobody'} holds it, and no longer this run",
             subject=f"lease {namespace}/{name(wanted)}",
-            remedy="Nothing is made again without it. `gpurunbook leftovers` says what stands and whose it is.",
+            remedy=f"Nothing is made again without it. `gpurunbook leftovers{at(run)}` says what stands, and whose.",
             code="lease-lost",
         )
 

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import hashlib
 import os
+import shlex
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -23,7 +24,7 @@ from gpurunbook.findings import EXIT, Finding, Status, Verdict, worst
 from gpurunbook.folder import keep, parameters, workspace
 from gpurunbook.journal import Record, State, digest
 from gpurunbook.plan import Approved, Change, Check, Need, Observed, Progress, Wait
-from gpurunbook.runbook import authority, changing, identity, lease, waiting
+from gpurunbook.runbook import authority, changing, identity, lease, left, waiting
 from gpurunbook.runbook.guard import Guard
 from gpurunbook.runbook.ledger import Ledger
 from gpurunbook.runbook.site import Site, load
@@ -123,7 +124,7 @@ class Run(Ledger):
         self.enter(step)
         with self.closing_on_error(step):
             granted = self._authorised()
-            if granted is not None and not changing.finished(self, self._door, step, granted):
+            if granted is None or not changing.finished(self, self._door, step, granted):
                 lease.take(self, self._door, self.site.lease_namespace)
             changing.perform(self, self._door, step, change, granted)
 
@@ -205,7 +206,7 @@ class Run(Ledger):
 
     def left_behind(self) -> list[str]:
         """Writes nothing. What this run has changed and not undone."""
-        return changing.left_behind(self)
+        return left.behind(self)
 
     def approved(self, digest: str) -> Approved:
         """Appends `authorised`, where the site demands an approval. Raises NotApproved without one."""
@@ -237,15 +238,19 @@ class Run(Ledger):
             lines,
         )
         folder = self.folder.relative_to(self.home) if self.folder.is_relative_to(self.home) else self.folder
-        change = self.parameters.change_id or "CHANGE"
+        wanting = authority.wanting(self.parameters)
+        change = authority.BLANK if "change_id" in wanting else shlex.quote(self.parameters.change_id)
         asked = f"Another person signs it first: `gpurunbook approve {folder} --key KEY --change-id {change}`. Then "
         first = asked if self.book.name in self.site.approval and not self.parameters.break_glass else ""
+        more = "".join(f" --set {name}={authority.BLANK}" for name in wanting)
+        needs = f" The apply needs {' and '.join(wanting)}, which this dry run was not given." if wanting else ""
         self.shut(
             Verdict.PLANNED,
             "planned",
             "close",
-            "Every check passed, and nothing was written. The plan is in plan.json.",
-            f"{first}`gpurunbook run {self.book.name} --parameters {folder / changing.APPLY}`; in JupyterLab as above.",
+            f"Every check passed, and nothing was written. The plan is in plan.json.{needs}",
+            f"{first}`gpurunbook run {self.book.name} --parameters {folder / changing.APPLY}{more}`; in JupyterLab as "
+            "above.",
             plan=plan,
         )
 

@@ -23,13 +23,14 @@ from runs import Lab, finish, marks, owner
 from gpurunbook.cli import group
 from gpurunbook.errors import InputError, ParameterError
 from gpurunbook.folder import keep, workspace
-from gpurunbook.journal import read, replay
+from gpurunbook.journal import Journal, read, replay
 from gpurunbook.nodes import cordon
 from gpurunbook.pointers import fill
 from gpurunbook.runbook import approval, lease, plans
 from gpurunbook.runbook.site import Site
 
 NOTEBOOKS = Path(__file__).parents[2] / "runbooks"
+NEEDED = "--set change_id=… --set reason=…"
 WHOLE, NONE = (True, True, True), (False, False, False)
 
 
@@ -150,8 +151,8 @@ def test_leftovers_lists_cordons_and_leases_with_their_runs(lab: Lab) -> None:
     assert not [left for left in said["leftovers"] if left["target"] == f"node/{free}"]
     text = command("leftovers").output
     taken = f"--set take_over={run.id}"  # its lease is still held, so that whoever goes on must name it
-    assert f"gpurunbook release {node} {taken}, or gpurunbook adopt {node} {taken}" in text
-    assert f"gpurunbook abort {run.id}" in text
+    assert f"gpurunbook release {node} {taken} {NEEDED}, or gpurunbook adopt {node} {taken} {NEEDED}" in text
+    assert f"gpurunbook abort {run.id} {NEEDED}" in text
 
 
 def test_leftovers_that_cannot_be_listed_are_never_nothing(lab: Lab) -> None:
@@ -180,8 +181,24 @@ def test_hostile_marks_are_harmless_on_the_terminal(lab: Lab) -> None:
 
 
 def test_abort_of_a_run_that_left_nothing_says_so(lab: Lab) -> None:
-    result = command("abort", "r-unknown")
-    assert (result.return_value, result.output) == (0, "run r-unknown left nothing in this cluster\n")
+    folder, _ = dry_run(lab)
+    result = command("abort", folder.name)
+    assert (result.return_value, result.output) == (0, f"run {folder.name} left nothing in this cluster\n")
+
+
+def test_abort_of_a_run_that_nobody_knows_is_no_success(lab: Lab) -> None:
+    with pytest.raises(InputError, match="no run of this id is known here, and nothing in this cluster is its"):
+        command("abort", "r-unknown")
+
+
+def test_abort_of_a_run_of_another_cluster_is_no_success(lab: Lab, tmp_path: Path) -> None:
+    folder, _ = dry_run(lab)
+    (tmp_path / folder.name).mkdir()
+    shutil.copy(folder / "run.json", tmp_path / folder.name)
+    journal = Journal.open(tmp_path / folder.name / "journal.jsonl")
+    journal.append("cluster", {"cluster": {"name": "prod", "uid": "other", "version": None}})
+    with pytest.raises(InputError, match=f"it worked on cluster prod with uid other, this one has {lab.uid}"):
+        command("abort", folder.name, "--out", str(tmp_path))
 
 
 def test_abort_does_nothing_while_not_everything_could_be_listed(lab: Lab) -> None:
@@ -216,7 +233,9 @@ def test_abort_lifts_no_cordon_of_another_run_for_a_lease_of_this_one(lab: Lab) 
     result = command("abort", "r-late", "--set=max_out=999")
     assert (result.return_value, set(lab.out.iterdir())) == (1, before)
     assert f"not undone by this command: lease gpu-operator/gpurunbook-node-{node}" in result.output
-    assert f"gpurunbook adopt {node} --set take_over=r-late, which keeps the cordon" in command("leftovers").output
+    go_on = f"gpurunbook adopt {node} --set take_over=r-late {NEEDED}, which keeps the cordon"
+    assert go_on in command("leftovers").output
+    assert go_on in result.stderr
     assert (owner(lab.seen(node)), marks(lab.seen(node))) == (run.id, WHOLE)
     lab.admin.call("DELETE", f"{mutation.target.path}/{mutation.target.name}")
 

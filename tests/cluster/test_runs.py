@@ -323,7 +323,7 @@ def test_a_dry_run_proves_and_writes_nothing(lab: Lab, action: str) -> None:
     assert [e["path"] for e in seen if e["persisted"]] == []
     sent = [e for e in seen if e["method"] != "GET"]
     assert [e["path"] for e in sent if not e["dryRun"] and "reviews" not in e["path"]] == []
-    assert [e["path"] for e in sent if e["dryRun"]] == [f"/api/v1/nodes/{node}"]
+    assert [e["path"] for e in sent if e["dryRun"]] == [runs.LEASES, f"/api/v1/nodes/{node}"]
     assert not [r for r in records(run) if r["event"] in ("intent", "result")]
 
 
@@ -349,7 +349,17 @@ def test_a_dry_run_ends_with_the_parameters_of_its_apply(lab: Lab, capsys: pytes
         assert line in pasted
     document = json.loads((run.folder / plans.NAME).read_bytes())
     assert digest(canonical(document)) == plan
+    # What is still to be given is told wherever a command or a file for the apply is.
+    assert "The apply needs change_id and reason, which this dry run was not given" in closing(run)["message"]
+    assert "/apply.yaml --set change_id=… --set reason=…`" in closing(run)["next"]
+    assert (
+        "change_id: ''  # the apply needs it\nreason: ''  # the apply needs it\n"
+        in (run.folder / "apply.yaml").read_text()
+    )
     given = yaml.safe_load((run.folder / "apply.yaml").read_text())
+    for blank in ({"change_id": "…", "reason": "fan"}, {"change_id": "CHG-7", "reason": " … "}):
+        with pytest.raises(errors.GateError, match="is empty, and apply needs it"):
+            lab.open("node_cordon", **{**given, **blank})
     later = lab.open("node_cordon", **{**given, "change_id": "CHG-7", "reason": "fan"})
     finish(later)
     assert verdict(later) == ("pass", "all-steps-passed")
@@ -432,7 +442,8 @@ def test_an_apply_makes_all_three_marks_in_one_patch_under_a_lease(lab: Lab) -> 
     }
     assert told["head"] in {r["hash"] for r in records(run)}
     left = closing(run)["left_behind"]
-    assert left == [f"Node {node}: cordon by run {run.id}; `gpurunbook release {node}` undoes it"]
+    undo = f"gpurunbook release {node} --set change_id=CHG-7 --set reason=…"
+    assert left == [f"Node {node}: cordon by run {run.id}; `{undo}` undoes it"]
     for folder in ("before", "after"):
         kept = json.loads((run.folder / folder / "mark-cordon.json").read_bytes())
         assert marks(kept) == ((True,) * 3 if folder == "after" else (False,) * 3)

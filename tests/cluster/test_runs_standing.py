@@ -8,11 +8,13 @@ a node that joins again, clocks that jump; old notebooks of closed runs. Not cov
 from __future__ import annotations
 
 import itertools
+import json
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,10 +24,11 @@ from runs import Lab, closing, finish, marks, owner, records, rest, step, verdic
 from gpurunbook import errors
 from gpurunbook.embedded import actors
 from gpurunbook.findings import Finding, Status
+from gpurunbook.folder import workspace
 from gpurunbook.nodes.cordon import ANNOTATION, TAINT
 from gpurunbook.plan import Object, Progress, Seen, Wait
 from gpurunbook.pointers import fill
-from gpurunbook.runbook import guard, lease
+from gpurunbook.runbook import guard, lease, left
 from gpurunbook.runbook.run import Run
 from tests.eventually import eventually
 
@@ -103,7 +106,7 @@ def test_a_second_run_on_the_node_is_kept_out_and_steals_nothing(lab: Lab) -> No
     with pytest.raises(errors.GateError, match=f"run {first.id} holds it since 20") as refused:
         step(second, "mark")
     assert refused.value.code == "lease-held"
-    assert "take_over" in refused.value.remedy
+    assert f"--set take_over={first.id}" in refused.value.remedy
     assert lab.lease(node) == held
     rest(first, after="mark")
     assert verdict(first) == ("pass", "all-steps-passed")
@@ -119,7 +122,7 @@ def test_a_lease_is_taken_over_from_no_other_run_than_the_one_that_is_named(lab:
     node = lab.node()
     dead = marked(lab, node)
     held = lab.lease(node)
-    blocked(lab, lab.cordon(node, **lab.planned(node, action="adopt", take_over=named)), "lease-held")
+    blocked(lab, lab.cordon(node, action="adopt", take_over=named), "lease-held")  # by the dry run already
     assert lab.lease(node) == held
     assert owner(lab.seen(node)) == dead.id
 
@@ -141,6 +144,49 @@ def test_the_lease_of_a_named_run_is_taken_over_and_given_back(lab: Lab) -> None
     with pytest.raises(errors.GateError):
         step(dead, "settled")
     assert lab.seen(node) == before
+    assert closing(dead)["left_behind"] == []  # it is another run's now, whatever the journal of the dead one says
+
+
+def test_what_is_left_stands_as_the_journal_says_where_it_cannot_be_read_anew(lab: Lab) -> None:
+    node = lab.node()
+    run = marked(lab, node)
+    lab.change(node, {"metadata": {"annotations": {ANNOTATION: "{"}}})
+    lab.arm({"method": "GET", "path": f"{runs.LEASES}/.*"}, {"status": 500}, times=0)
+    with pytest.raises(errors.RunbookError):
+        step(run, "settled")
+    told = closing(run)["left_behind"]
+    assert [line.split(" by run ")[0] for line in told] == [
+        f"Lease gpurunbook-node-{node}: lease",
+        f"Node {node}: cordon",
+    ]
+    assert all("(by the journal; it could not be read anew)" in line for line in told)
+
+
+def test_what_is_left_is_not_judged_by_another_cluster(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = marked(lab, lab.node())
+    there = left.behind(run)
+    monkeypatch.setattr(type(run.cluster), "uid", "another")
+    for line, as_before in zip(left.behind(run), there, strict=True):
+        assert line == as_before.replace("; ", " (by the journal; it could not be read anew); ", 1)
+
+
+def test_a_command_that_undoes_names_the_cluster_unless_it_is_the_current_one(lab: Lab) -> None:
+    for named, said in (
+        ("prod eu", " --cluster 'prod eu'"),
+        ("arn:aws:eks:x/y", " --cluster arn:aws:eks:x/y"),
+        ("", ""),
+    ):
+        ledger = SimpleNamespace(parameters=SimpleNamespace(cluster=named))
+        assert left.at(ledger) == said
+
+
+def test_a_run_of_a_scenario_names_no_command_that_would_go_to_another_cluster(lab: Lab) -> None:
+    run = marked(lab, lab.node())
+    record = {"run": run.id, "runbook": "node_cordon", "home": str(lab.home), "scenario": "cordon"}
+    (run.folder / workspace.RECORD).write_text(json.dumps(record))
+    assert [line.split("; ")[1] for line in left.behind(run)] == [
+        "the cluster is this scenario's own, so that there is nothing to undo"
+    ] * 2
 
 
 def test_a_lease_is_kept_after_a_failure_and_found_again_by_the_same_run(lab: Lab) -> None:
@@ -155,8 +201,10 @@ def test_a_lease_is_kept_after_a_failure_and_found_again_by_the_same_run(lab: La
     assert held["spec"]["holderIdentity"] == run.id
     left = closing(run)["left_behind"]
     assert [line.split(":")[0] for line in left] == [f"Lease gpurunbook-node-{node}", f"Node {node}"]
-    assert f"`gpurunbook abort {run.id}` undoes it" in left[0]
-    assert f"`gpurunbook release {node} --set take_over={run.id}` undoes it" in left[1]  # else the lease keeps it out
+    needed = "--set change_id=CHG-7 --set reason=…"
+    assert f"`gpurunbook abort {run.id} {needed}` undoes it" in left[0]
+    taken = f"--set take_over={run.id}"  # else the lease keeps it out
+    assert f"`gpurunbook release {node} {taken} {needed}` undoes it" in left[1]
     assert f"--run-id {run.id}" in closing(run)["next"]
 
 
@@ -174,11 +222,11 @@ def test_a_lease_that_arrives_when_its_run_is_over_keeps_the_next_out_until_that
     node = lab.node()
     first = lab.applied(node)
     arrives_late(lab, node, first)
-    run = lab.cordon(node, **lab.planned(node, action=action))
+    run = lab.cordon(node, action=action)
     finish(run, until="hands")
     with pytest.raises(errors.GateError, match=f"run {first.id} holds it") as refused:
         step(run, "mark")
-    assert "if it is over, begin a new run that names it in take_over" in refused.value.remedy
+    assert f"or is over, begin a new dry run with --set take_over={first.id}" in refused.value.remedy
     second = lab.applied(node, action=action, take_over=first.id)
     assert verdict(second) == ("pass", "all-steps-passed")
     assert (lab.lease(node), owner(lab.seen(node))) == (None, second.id if action == "adopt" else "")
@@ -206,7 +254,31 @@ def test_a_run_that_is_run_again_gives_back_its_lease_that_arrived_late(lab: Lab
 def test_a_lease_namespace_that_is_not_there_is_named(lab: Lab) -> None:
     (lab.home / "parameters" / "nowhere.yaml").write_text("lease_namespace: nowhere\n")
     node = lab.node()
-    blocked(lab, lab.cordon(node, **lab.planned(node, site="parameters/nowhere.yaml")), "lease-namespace-missing")
+    blocked(lab, lab.cordon(node, site="parameters/nowhere.yaml"), "lease-namespace-missing")
+
+
+@pytest.mark.parametrize("status", [403, 400])
+def test_a_dry_run_whose_lease_the_server_cannot_validate_is_unknown(lab: Lab, status: int) -> None:
+    run = lab.cordon(lab.node())
+    finish(run, until="hands")
+    refusal = {"status": status, "message": "admission webhook has side effects: it does not support dry run"}
+    lab.arm({"method": "POST", "path": runs.LEASES, "query": ".*dryRun=All.*"}, refusal)
+    with pytest.raises(errors.RunbookError, match="did not validate"):
+        step(run, "mark")
+    assert verdict(run) == ("unknown", "dry-run-not-validated")
+
+
+def test_a_lease_of_nobody_is_in_no_command(lab: Lab) -> None:
+    node = lab.node()
+    mutation = lease.acquire("gpu-operator", f"node/{node}")
+    words = {"run": "r; reboot", "reason": "x", "time": "2026-01-31T12:00:00.000000Z"}
+    lab.admin.call("POST", mutation.target.path, fill(mutation.body, words))
+    run = lab.cordon(node)
+    finish(run, until="hands")
+    with pytest.raises(errors.GateError, match="holds it since") as refused:
+        step(run, "mark")
+    assert refused.value.remedy == "Look at the lease by hand: it names no run that could give it back."
+    lab.admin.call("DELETE", f"{mutation.target.path}/{mutation.target.name}")
 
 
 @pytest.mark.parametrize("action", [{"reset": "after"}, {"reset": "before"}, {"status": 500}, {"garble": True}])

@@ -220,7 +220,8 @@ def test_may_begin(marks: tuple[bool, bool, str | None], code: str, status: Stat
 def test_another_runs_cordon_names_the_run_and_the_way_on() -> None:
     found = rules.may_begin(node(True, [rules.taint()], THEIRS), "r1")
     assert "r2" in found.message
-    assert "gpurunbook adopt n1" in found.remedy
+    assert "a release gives n1 back" in found.remedy
+    assert "resume it, or go on in its place by an adoption: `gpurunbook leftovers`" in found.remedy
 
 
 # -- the patches -----------------------------------------------------------------------------------------------------

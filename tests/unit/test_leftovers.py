@@ -14,6 +14,7 @@ import pytest
 from gpurunbook.nodes import cordon, leftovers
 from gpurunbook.plan import Observed, Problem
 
+MORE = " --set change_id=… --set reason=…"
 OWNER = cordon.ownership(
     run="r1", runbook="node_cordon", step="mark", change="CHG-1", plan="p", head="h", time="2026-01-31T12:00:00Z"
 )
@@ -55,7 +56,7 @@ def test_a_whole_cordon_has_its_owner_and_the_ways_on() -> None:
         "run": "r1",
         "since": "2026-01-31T12:00:00Z",
         "state": "unschedulable and taint",
-        "next": "gpurunbook release gpu-a, or gpurunbook adopt gpu-a",
+        "next": f"gpurunbook release gpu-a{MORE}, or gpurunbook adopt gpu-a{MORE}",
     }
 
 
@@ -79,7 +80,7 @@ def test_every_mark_of_ours_is_found_and_nothing_of_others(
 def test_a_lease_names_its_run_target_and_abort() -> None:
     (left,) = found(leases=[lease()])
     assert (left.kind, left.name, left.target) == ("lease", "gpu-operator/gpurunbook-node-gpu-a", "node/gpu-a")
-    assert (left.run, left.since, left.next) == ("r1", "2026-01-31T11:59:00.000000Z", "gpurunbook abort r1")
+    assert (left.run, left.since, left.next) == ("r1", "2026-01-31T11:59:00.000000Z", f"gpurunbook abort r1{MORE}")
 
 
 @pytest.mark.parametrize(
@@ -87,20 +88,41 @@ def test_a_lease_names_its_run_target_and_abort() -> None:
     [
         (
             "r1",
-            "gpurunbook abort r1, or gpurunbook adopt gpu-a --set take_over=r1, which keeps the cordon",
-            "gpurunbook release gpu-a --set take_over=r1, or gpurunbook adopt gpu-a --set take_over=r1",
+            f"gpurunbook abort r1{MORE}, or gpurunbook adopt gpu-a --set take_over=r1{MORE}, which keeps the cordon",
+            f"gpurunbook release gpu-a --set take_over=r1{MORE}, or gpurunbook adopt gpu-a --set take_over=r1{MORE}",
         ),
         (
             # To abort r2 must not lift the cordon of r1.
             "r2",
-            "gpurunbook adopt gpu-a --set take_over=r2, which keeps the cordon",
-            "gpurunbook release gpu-a --set take_over=r2, or gpurunbook adopt gpu-a --set take_over=r2",
+            f"gpurunbook adopt gpu-a --set take_over=r2{MORE}, which keeps the cordon",
+            f"gpurunbook release gpu-a --set take_over=r2{MORE}, or gpurunbook adopt gpu-a --set take_over=r2{MORE}",
         ),
     ],
 )
 def test_a_lease_beside_a_cordon_is_named_in_what_goes_on(holder: str, lease_next: str, cordon_next: str) -> None:
     marks, held = found([node("gpu-a", True, True, OWNER)], [lease(run=holder)])
     assert (held.next, marks.next) == (lease_next, cordon_next)
+
+
+@pytest.mark.parametrize(
+    ("cluster", "said"),
+    [
+        ("", ""),
+        ("prod", " --cluster prod"),
+        ("a;b", " --cluster 'a;b'"),
+        ("embedded:clusters/x", " --cluster embedded:clusters/x"),
+    ],
+)
+def test_every_command_names_the_cluster_that_was_listed(cluster: str, said: str) -> None:
+    needs = leftovers.needs()
+    seen = {
+        "nodes": Observed(needs["nodes"], [node(tainted=True, annotation=OWNER)]),
+        "leases": Observed(needs["leases"], [lease(), lease("z", target="node/gpu-z")]),
+    }
+    listed, _ = leftovers.leftovers(seen, cluster)
+    commands = [part for left in listed for part in left.next.split(", ") if "gpurunbook " in part]
+    assert len(commands) == 5
+    assert all(f"{said}{MORE}" in part for part in commands)
 
 
 def test_a_lease_without_a_holder_or_target_is_no_crash_and_no_command() -> None:
