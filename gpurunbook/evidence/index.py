@@ -30,6 +30,9 @@ th,td{text-align:left;padding:6px 10px;border-bottom:1px solid #ccc;vertical-ali
 th{background:#f2f2f2}
 td.n{text-align:right;white-space:nowrap}
 a{color:#0b57d0}
+td{overflow-wrap:anywhere}
+@media(max-width:60em){body{margin:1em}table,tbody,tr,td{display:block}thead{display:none}
+td{border:0;padding:2px 0}td.n{text-align:left}tr{border-bottom:1px solid #ccc;padding:8px 0}td:empty{display:none}}
 """
 
 
@@ -75,6 +78,8 @@ def row(run_dir: Path) -> Row:
         verdict = str(sealed.get("verdict", "unknown"))
     cluster = about.get("cluster")
     cluster = cluster if isinstance(cluster, dict) else {}
+    typed = about.get("parameters")
+    typed = typed.get("cluster", "") if isinstance(typed, dict) else ""
     names = (f"{record['runbook']}.html", f"{record['runbook']}.ipynb", bundle.MANIFEST, JOURNAL)
     return Row(
         run=run_dir.name,
@@ -82,7 +87,7 @@ def row(run_dir: Path) -> Row:
         scenario=str(record.get("scenario", "")),
         verdict=verdict,
         code=code,
-        cluster=str(cluster.get("name") or cluster.get("uid") or ""),
+        cluster=str(cluster.get("name") or cluster.get("uid") or typed),
         # A run whose cluster was not identified is no evidence of any.
         rehearsal=bool(sealed.get("rehearsal", True) if sealed else about.get("rehearsal", True)),
         started=str(started),

@@ -18,7 +18,7 @@ from typing import Any
 
 from gpurunbook.evidence import executed
 from gpurunbook.shown.figures import figure_from_bundle, svg
-from gpurunbook.shown.hostile import escaped, harmless
+from gpurunbook.shown.hostile import coded, escaped, harmless
 from gpurunbook.shown.marks import badge, colour
 from gpurunbook.shown.sanitise import clean
 from gpurunbook.shown.scraps import MIME
@@ -58,9 +58,10 @@ def render(notebook: executed.Notebook, core: Mapping[str, Any], findings: Seque
     """Writes nothing. The page. core: what `facts.conclude` says, with `evidence`; the same in gives the same out."""
     from markupsafe import Markup
 
+    told = _plain(core)
     bad = [finding for finding in findings if finding["status"] != "pass"]
     page: str = _template().render(
-        core=_plain(core),
+        core=told,
         ground=colour("rehearsal" if core["rehearsal"] else core["verdict"]),
         badge=Markup(badge(core["verdict"])),  # noqa: S704 - badge escapes
         told=list(_told(core)),
@@ -68,6 +69,8 @@ def render(notebook: executed.Notebook, core: Mapping[str, Any], findings: Seque
         steps=[_step(step) for step in core["steps"]],
         bad=[{**_plain(f), "badge": Markup(badge(f["status"]))} for f in bad[:FINDINGS]],  # noqa: S704
         more=max(0, len(bad) - FINDINGS),
+        # What did not run is named once, above them.
+        anomalies=[e for e in told["anomalies"] if e["kind"] != "skipped" or e["cell"] not in told["not_run"]],
         places={_plain(cell.key): f"cell-{at}" for at, cell in enumerate(notebook.cells, 1)},
         cells=[_cell(cell, core["anomalies"]) for cell in notebook.cells],
     )
@@ -77,8 +80,10 @@ def render(notebook: executed.Notebook, core: Mapping[str, Any], findings: Seque
 @functools.cache
 def _template() -> Any:
     from jinja2 import Environment, StrictUndefined
+    from markupsafe import Markup
 
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters["code"] = lambda text: Markup(coded(text, 4000, lines=True))  # noqa: S704 - coded escapes
     return environment.from_string((_PACKAGE / "evidence" / "report.html").read_text())
 
 

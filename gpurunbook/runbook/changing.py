@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -133,8 +134,24 @@ def _diff(old: Any, new: Any, path: str) -> list[str]:
 
 
 def _short(value: Any) -> str:
-    text = json.dumps(value, sort_keys=True)
+    text = json.dumps(_read(value), sort_keys=True, ensure_ascii=False)
     return text if len(text) <= 240 else f"{text[:239]}…"
+
+
+def _read(value: Any) -> Any:
+    """JSON that stands in a string, as an annotation has it, as what it says."""
+    if isinstance(value, Mapping):
+        return {key: _read(inner) for key, inner in value.items()}
+    if isinstance(value, str) and value[:1] == "{":
+        with contextlib.suppress(ValueError, RecursionError):
+            return json.loads(value)
+    return value
+
+
+def _field(pointer: str) -> str:
+    """A JSON pointer for people: a key with a slash in quotes instead of `~1`."""
+    keys = [key.replace("~1", "/").replace("~0", "~") for key in pointer.split("/")]
+    return "/".join(f'"{key}"' if "/" in key else key for key in keys)
 
 
 def _snapshots(run: Ledger, step: str, mutation: Mutation, outcome: Outcome) -> dict[str, str]:
@@ -186,7 +203,7 @@ def _lines(mutation: Mutation) -> list[str]:
     match mutation.verb, mutation.patch:
         case "patch", "json":
             writes = [operation for operation in mutation.body if operation["op"] != "test"]
-            lines = [f"{o['op']} {o['path']}{_value(o)}" for o in writes]
+            lines = [f"{o['op']} {_field(o['path'])}{_value(o)}" for o in writes]
             tests = len(mutation.body) - len(writes)
             return [*lines, f"only while {tests} fields are as judged"] if tests else lines
         case "patch", _:

@@ -22,7 +22,7 @@ from gpurunbook.errors import (
     RunInUse,
     Stopped,
 )
-from gpurunbook.shown.hostile import escaped, harmless
+from gpurunbook.shown.hostile import coded, escaped, harmless
 from gpurunbook.shown.marks import badge, colour, plain, slug
 from gpurunbook.shown.mime import CARD_BUDGET, Bundle, size
 from gpurunbook.shown.tables import spoken
@@ -113,13 +113,15 @@ def state_line(step: str, status: str, *, detail: str = "", next_action: str = "
         parts.append(f'<span class="rb-value-detail">{escaped(detail)}</span>')
     if next_action:
         text.append(f"next: {harmless(next_action)}")
-        parts.append(f'next: <span class="rb-value-next">{escaped(next_action)}</span>')
+        parts.append(f'next: <span class="rb-value-next">{coded(next_action)}</span>')
     return {"text/html": f'<div class="rb-state">{" · ".join(parts)}</div>', "text/plain": " · ".join(text)}
 
 
 def facts_line(facts: Mapping[str, str | int | float]) -> Bundle:
     """Writes nothing. The first eight facts of a step on one line, each found by its class, `rb-fact-<name>`."""
     shown = {name.replace("_", " "): spoken(value) for name, value in list(facts.items())[:8]}
+    if "verdict" in shown:  # of the rule; the verdict of the run stands at its end
+        shown = {"answer" if name == "verdict" else name: value for name, value in shown.items()}
     text = [f"{harmless(name, 40)}: {harmless(value, 80)}" for name, value in shown.items()]
     parts = [
         f'<b>{escaped(name, 40)}</b>: <span class="rb-fact-{slug(name)}">{escaped(value, 80)}</span>'
@@ -192,7 +194,7 @@ def _short(file: str) -> str:
 def _named(name: str, value: object, chars: int = 300) -> str:
     return (
         f'<b>{escaped(name)}</b>: <span class="rb-value-{slug(name)}" style="white-space:pre-wrap">'
-        f"{escaped(value, chars, lines=True)}</span>"
+        f"{coded(value, chars, lines=True)}</span>"
     )
 
 

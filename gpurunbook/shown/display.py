@@ -21,7 +21,7 @@ from gpurunbook.plan import Figure, Judgement, Table, View
 from gpurunbook.shown import cards
 from gpurunbook.shown.cards import banner, card, error_card
 from gpurunbook.shown.figures import PLOTLY, figure_from_bundle, figure_html, figure_text, plotly, svg, trimmed
-from gpurunbook.shown.hostile import escaped, harmless
+from gpurunbook.shown.hostile import coded, escaped, harmless
 from gpurunbook.shown.mime import CELL_BUDGET, VIEW_BUDGET, Bundle, put, size
 from gpurunbook.shown.redact import redact
 from gpurunbook.shown.tables import ROWS, table_html, table_text
@@ -130,7 +130,7 @@ def paste(title: str, text: str) -> None:
     """Displays a block of text to copy, such as the parameter lines of an apply."""
     clean = redact(text)
     shown = f'<pre class="rb-value-paste">{escaped(clean, 4000, lines=True)}</pre>'
-    html = f'<div class="rb-paste"><b>{escaped(title)}</b>{shown}</div>'
+    html = f'<div class="rb-paste"><b>{coded(title)}</b>{shown}</div>'
     put({"text/html": html, "text/plain": f"{harmless(title)}:\n{harmless(clean, 4000, lines=True)}"})
 
 

@@ -11,6 +11,8 @@ LIMIT = 300
 
 _PLAIN = re.compile(r"[ -~]*")
 
+_CODE = re.compile(r"`([^`\n]+)`")
+
 # Printable by category, yet drawn as nothing or as a blank (Unicode: Default_Ignorable_Code_Point, fillers, U+2800).
 _INVISIBLE = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
@@ -35,6 +37,11 @@ def harmless(text: object, limit: int = LIMIT, *, lines: bool = False) -> str:
 def escaped(text: object, limit: int = LIMIT, *, lines: bool = False) -> str:
     """Writes nothing. `harmless`, and safe between HTML tags and inside a quoted attribute."""
     return html.escape(harmless(text, limit, lines=lines), quote=True)
+
+
+def coded(text: object, limit: int = LIMIT, *, lines: bool = False) -> str:
+    """Writes nothing. `escaped`, and what stands between backticks on one line as code."""
+    return _CODE.sub(r"<code>\1</code>", escaped(text, limit, lines=lines))
 
 
 @lru_cache(maxsize=1 << 14)

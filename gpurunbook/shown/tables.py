@@ -12,11 +12,17 @@ import math
 from collections.abc import Sequence
 
 from gpurunbook.plan import Table
-from gpurunbook.shown.hostile import escaped, harmless
+from gpurunbook.shown.hostile import coded, escaped, harmless
 from gpurunbook.shown.marks import PALETTE, badge, plain, slug
 
 ROWS = 50
 """Rows shown; the whole table is a file of the run."""
+
+PERCENT = "percent"
+"""A column whose bars are of a hundred, and not of its largest value."""
+
+_OURS = frozenset({"message", "remedy", "next"})
+"""Columns with our own words, in which backticks mean code."""
 
 _WORD = 50
 
@@ -55,7 +61,10 @@ def remainder(shown: int, total: int, file: str) -> str:
 def table_html(table: Table, *, rows: int = ROWS, chars: int = 300, file: str = "") -> str:
     """Writes nothing. The first rows as one HTML table, everything in it escaped."""
     shown = table.rows[:rows]
-    tops = {i: max((amount(r[i]) for r in shown), default=0.0) for i in _places(table)}
+    tops = {
+        i: 100.0 if table.columns[i] == PERCENT else max((amount(r[i]) for r in shown), default=0.0)
+        for i in _places(table)
+    }
     head = "".join(f'<th class="rb-head" style="text-align:left">{escaped(name, chars)}</th>' for name in table.columns)
     body = "".join(_row(table, row, tops, chars) for row in shown)
     notes = _notes_html(_notes(table, len(shown), file))
@@ -97,12 +106,13 @@ def _row(table: Table, row: Sequence[Cell], tops: dict[int, float], chars: int) 
         if name == table.status:
             inner = badge(harmless(spoken(value), chars))
         else:
-            inner = f'<span class="rb-value">{escaped(spoken(value), chars)}</span>'
+            shown = coded if name in _OURS else escaped
+            inner = f'<span class="rb-value">{shown(spoken(value), chars)}</span>'
         if isinstance(value, str) and len(value) > _WORD:
             # A name without blanks would push the columns behind it out of sight.
             inner = f'<div class="rb-long" style="max-width:420px;word-wrap:break-word">{inner}</div>'
         if i in tops:
-            inner += f'<div style="width:120px">{bar(amount(value) / tops[i] if tops[i] else 0.0)}</div>'
+            inner += f'<div style="width:120px">{bar(min(1.0, amount(value) / tops[i]) if tops[i] else 0.0)}</div>'
         cells.append(f'<td class="rb-col-{slug(name)}" style="text-align:left">{inner}</td>')
     return f'<tr class="rb-row">{"".join(cells)}</tr>'
 

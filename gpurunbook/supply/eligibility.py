@@ -79,7 +79,10 @@ def judge_gates(seen: Seen, names: Mapping[str, str]) -> Judgement:
 def _cell(values: Mapping[str, Any] | None, gate: str) -> str:
     if values is None:
         return "not read"
-    return str(values[gate]) if gate in values else "missing"
+    if gate not in values:
+        return "missing"
+    found = values[gate] if isinstance(values[gate], list) else [values[gate]]
+    return ", ".join("from elsewhere" if one is None else str(one) for one in found)
 
 
 def _version(observed: Observed) -> str:

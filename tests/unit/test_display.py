@@ -552,3 +552,13 @@ def test_outside_a_kernel_the_text_is_printed(capsys):
     display.put({"text/html": "<b>no</b>", "text/plain": "yes"})
     display.put({"application/json": {}})
     assert capsys.readouterr().out == "yes\n"
+
+
+def test_a_bar_of_percent_is_of_a_hundred_and_backticks_in_our_own_words_are_code() -> None:
+    table = Table(
+        "t", ("percent", "name", "remedy"), [(25.0, "`a`", "Run `gpurunbook doctor <x>`.")], bars=("percent",)
+    )
+    html = display.bundle(table)["text/html"]
+    assert "width:25.0%" in html
+    assert "Run <code>gpurunbook doctor &lt;x&gt;</code>." in html
+    assert ">`a`<" in html

@@ -17,7 +17,7 @@ import pytest
 from gpurunbook.errors import GateError, JournalError
 from gpurunbook.journal import Journal, canonical, digest
 from gpurunbook.plan import Mutation, Target
-from gpurunbook.runbook import plans
+from gpurunbook.runbook import changing, plans
 
 INVERSE = Mutation("release", "patch", Target("Node", "gpu-a", "/api/v1/nodes/gpu-a", uid="u1"), [{"op": "remove"}])
 MUTATION = Mutation(
@@ -211,3 +211,9 @@ def test_of_two_equal_plans_that_closed_the_approved_one_counts_else_the_last(tm
     assert plans.find(tmp_path, wanted).run == "b"
     (tmp_path / "a" / "approval.json").write_text("{}")
     assert plans.find(tmp_path, wanted).run == "a"
+
+
+def test_a_mutation_is_told_as_people_read_it() -> None:
+    body = [{"op": "add", "path": "/metadata/annotations/a.io~1owner", "value": '{"run":"r1","n":[1]}'}]
+    made = dataclasses.replace(MUTATION, verb="patch", patch="json", body=body)
+    assert changing._lines(made) == ['add /metadata/annotations/"a.io/owner" = {"n": [1], "run": "r1"}']

@@ -115,6 +115,7 @@ def test_cells_that_did_not_run_and_differences_are_told_before_the_notebook(tmp
     text = page_of(run)
     texts = Page(text).texts
     assert texts["not-run"] == "2 cells did not run: ready , close"
+    assert "skipped" not in texts["anomalies"]
     assert "edited about-audit" in texts["anomalies"]
     assert text.index('id="not-run"') < text.index('id="anomalies"') < text.index("The notebook</h2>")
     assert "did not run" in texts[re.findall(r'href="#(cell-[0-9]+)">ready<', text)[0]]

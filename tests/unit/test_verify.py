@@ -23,10 +23,10 @@ from test_signing import make_key
 
 from gpurunbook.cli import evidence, main
 from gpurunbook.errors import InputError, RunbookError
-from gpurunbook.evidence import bundle
+from gpurunbook.evidence import bundle, index
 from gpurunbook.evidence.seal import manifest_digest, seal
 from gpurunbook.evidence.verify import Answer, verify
-from gpurunbook.journal import ZERO, canonical, digest
+from gpurunbook.journal import ZERO, Journal, canonical, digest
 
 NOTEBOOK = f"{RUNBOOK}.ipynb"
 
@@ -615,3 +615,12 @@ def test_what_stops_a_command_is_told_harmlessly(tmp_path: Path, capsys: pytest.
     told = capsys.readouterr().err
     assert "no such folder" in told
     assert "\x1b" not in told
+
+
+def test_the_page_of_runs_names_the_cluster_that_was_typed_where_none_was_reached(tmp_path: Path) -> None:
+    folder = tmp_path / "r1"
+    folder.mkdir()
+    (folder / "run.json").write_text(json.dumps({"run": "r1", "runbook": "node_cordon", "home": str(tmp_path)}))
+    told = {"run": "r1", "runbook": "node_cordon", "parameters": {"cluster": "prod <eu>"}}
+    Journal.open(folder / "journal.jsonl").append("start", told)
+    assert "prod &lt;eu&gt;" in index.write(tmp_path).read_text()
