@@ -251,7 +251,10 @@ def _steps(state: State, notebook: Notebook) -> Iterator[dict[str, str]]:
         cell = notebook.cell(step)
         name = f"{_STEP}{step}"
         if cell is None or name not in cell.scraps:
-            yield anomaly("step", step, "no cell of this id shows what the journal says was judged")
+            shows = f"it shows {cell.errors[-1].get('ename')}" if cell is not None and cell.errors else ""
+            again = "run it again, then the last cell; save, and seal again" if cell is not None else ""
+            told = "no cell of this id shows what the journal says was judged"
+            yield anomaly("step", step, "; ".join(filter(None, (told, shows, again))))
         elif not _shows(cell.scraps[name], data):
             yield anomaly("step", step, "the cell shows something else than the journal says was judged")
         elif cell.errors and data["passed"]:

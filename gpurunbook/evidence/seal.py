@@ -17,12 +17,13 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from gpurunbook.errors import EvidenceError, InputError, JournalError, RunInUse
+from gpurunbook.errors import EvidenceError, InputError, JournalError, ParameterError, RunInUse
 from gpurunbook.evidence import bundle, cosign, executed, facts, report, signing
 from gpurunbook.folder import keep, workspace
 from gpurunbook.journal import JOURNAL, Journal, Record, digest, locked, parse, replay
 from gpurunbook.leaks import scan
 from gpurunbook.shown.redact import redact
+from gpurunbook.shown.scraps import CLOSING
 
 DYING_SECONDS = 3.0
 """How long a kernel that is ending may keep the lock of a run that did not close."""
@@ -127,7 +128,7 @@ def _ended(run_dir: Path) -> list[Record]:
         raise EvidenceError(
             "the run never started: its journal is empty",
             subject=run_dir.name,
-            remedy="Run the notebook, then seal.",
+            remedy=_run_elsewhere(run_dir) or "Run the notebook, then seal.",
             code="not-started",
         )
     if replay(records).closing is not None:
@@ -147,6 +148,21 @@ def _ended(run_dir: Path) -> list[Record]:
         reason = "it ended without closing, and no process holds it"
         journal.append("died", {"reason": reason, "step": state.open_step})
     return journal.records
+
+
+def _run_elsewhere(run_dir: Path) -> str:
+    """What to do with a working copy that plain papermill ran: its kernel does not know the copy's folder, and begins a
+    run of its own."""
+    with contextlib.suppress(InputError, TypeError, KeyError, ParameterError):
+        path = workspace.notebook(run_dir)
+        for _, told in executed.read(bundle.read(path, _NOTEBOOK), path.name).scraps(CLOSING):
+            run = workspace.checked_run_id(told["run"])
+            if run != run_dir.name:
+                return (
+                    f"Its notebook is of run {run}: plain papermill begins a run of its own. "
+                    f"`gpurunbook seal {run} --notebook {path}` seals that; `--engine gpurunbook` keeps to the folder."
+                )
+    return ""
 
 
 def _uncut(run_dir: Path, path: Path) -> list[Record]:

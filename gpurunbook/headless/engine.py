@@ -366,6 +366,8 @@ def _folder(nb: Any, input_path: Any, run_dir: Path | None) -> contextlib.Abstra
     if run_dir is not None:
         return _held(run_dir)
     start = Path(input_path).resolve().parent if isinstance(input_path, str) and Path(input_path).is_file() else None
+    if start is not None and run_id in ("", start.name) and (start / workspace.RECORD).is_file():
+        return _held(start)  # a working copy, by its path
     try:
         home = workspace.find_home()
     except InputError:

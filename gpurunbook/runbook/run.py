@@ -6,9 +6,10 @@ import contextlib
 import dataclasses
 import hashlib
 import os
+import re
 import shlex
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -19,7 +20,7 @@ import msgspec
 import gpurunbook
 from gpurunbook.declared.book import Runbook
 from gpurunbook.declared.runbooks import declared
-from gpurunbook.errors import GateError, ParameterError, RunbookError, RunBound
+from gpurunbook.errors import GateError, OutOfOrder, ParameterError, RunbookError, RunBound
 from gpurunbook.findings import EXIT, Finding, Status, Verdict, worst
 from gpurunbook.folder import keep, parameters, workspace
 from gpurunbook.journal import Record, State, digest
@@ -50,7 +51,12 @@ def start(runbook: str) -> Run:
     book = declared(runbook)
     cells = [str(cell) for cell in shell.history_manager.input_hist_raw[:-1]]
     values = parameters.collect(book, cells, shell.user_ns)
-    return open_run(book, values)
+    # Without `run` no cell of a step has done anything in this kernel: each that was clicked shows a NameError.
+    clicked = set() if "run" in shell.user_ns else set(_STEP_OF_CELL.findall("\n".join(cells)))
+    return open_run(book, values, clicked)
+
+
+_STEP_OF_CELL = re.compile(r"^run\.(?:check|change|wait)\(\s*[\"']([a-z0-9_-]+)[\"']", re.MULTILINE)
 
 
 def _shell() -> Any:
@@ -64,13 +70,19 @@ def _shell() -> Any:
     return shell
 
 
-def open_run(book: Runbook, values: Mapping[str, Any]) -> Run:
-    """Opens or resumes a run, as `start` does, for parameters that were collected already."""
+def open_run(book: Runbook, values: Mapping[str, Any], clicked: Set[str] = frozenset()) -> Run:
+    """Opens or resumes a run, as `start` does, for parameters that were collected already.
+
+    clicked: steps whose cells were run before the start, so that they show an error and not what was judged.
+    """
     chosen = parameters.load(book, values)
     folder, home = workspace.locate(book.name, str(getattr(chosen, "run_id", "")))
     keep.hold(folder / workspace.KERNEL_LOCK)
     run = Run(book, chosen, folder, home, now)
     run._begin()
+    run.unshown |= {step for step in clicked if run.state.passed(step)}
+    if run.unshown:
+        display.unshown(run.unshown_steps())
     return run
 
 
@@ -84,6 +96,7 @@ class Run(Ledger):
         self._cluster: Cluster | None = None
         self._site: Site | None = None
         self._authority: authority.Authority | None = None
+        self.unshown: set[str] = set()
         self._guard = Guard(self, lambda: self._door, lambda: lease.demand(self, self.site.lease_namespace))
 
     @property
@@ -145,12 +158,19 @@ class Run(Ledger):
             self.judged(step, wait.title, _ended(step, progress), views=progress.views, against=Verdict.FAILED)
 
     def close(self) -> None:
-        """Writes the closing record and scrap. Raises OutOfOrder while a declared step has not passed.
+        """Writes the closing record and scrap. Raises OutOfOrder while a declared step has not passed, or its cell
+        shows an error since it was clicked before the start.
 
         A run that has closed well is shown again, and nothing is done.
         """
         self.journal.refresh()
         state = self.state
+        if missing := self.unshown_steps():
+            raise OutOfOrder(
+                f"{', '.join(missing)}: passed before; run before the start cell, it shows an error now",
+                subject="close",
+                remedy=f"Run the cell {missing[0]!r} first: the evidence must show what was judged.",
+            )
         if state.closing is not None and EXIT[state.verdict] == 0:
             self.show_closing(state.closing)
             return
@@ -189,9 +209,14 @@ class Run(Ledger):
                 lease.leave(self, self._door, self.site.lease_namespace)
         return super().shut(verdict, code, step, message, next_, **more)
 
+    def unshown_steps(self) -> list[str]:
+        """Writes nothing. The steps that passed and that the notebook shows no more, in declared order."""
+        return [step.id for step in self.book.steps if step.id in self.unshown]
+
     def enter(self, step: str) -> None:
         """As of every run; and what must stand is looked at, and made again, before the step begins."""
         super().enter(step)
+        self.unshown.discard(step)
         with self.closing_on_error(step):
             self._guard.stand(step)
 

@@ -85,6 +85,12 @@ def start(state: State, book: Runbook, *, resumed: bool) -> None:
     _banner(book.title, values, told, next_action=_next(state, book))
 
 
+def unshown(steps: Sequence[str]) -> None:
+    """Displays one line: steps that passed, and whose cells show an error since they were run before the start."""
+    detail = "passed before; run before the start cell, so the cell shows an error now"
+    put(cards.state_line(", ".join(steps), "warn", detail=detail, next_action=f"run the cell {steps[0]} again"))
+
+
 def judged(title: str, judgement: Judgement, record: Mapping[str, Any]) -> None:
     """Displays what a step concluded: status, facts, the findings that are not good, then the rule's views.
 

@@ -22,6 +22,7 @@ from papermill.exceptions import PapermillExecutionError
 from gpurunbook.errors import EvidenceError, GateError, InputError, ParameterError, RunBound, Stopped
 from gpurunbook.evidence.seal import manifest_digest
 from gpurunbook.evidence.verify import verify
+from gpurunbook.folder import workspace
 from gpurunbook.headless import drive
 
 
@@ -254,6 +255,15 @@ def test_a_run_in_which_a_step_passed_refuses_other_parameters_and_is_left_as_it
     assert tiny.closing(run_dir)["event"] == "died"
 
 
+def test_a_working_copy_that_is_run_by_its_path_is_its_folders_run(lay) -> None:
+    home = lay("closes")
+    run_dir = workspace.new_run("provenance_audit", home=home, out=home / "outputs", run_id="one")
+    copy = str(workspace.notebook(run_dir))
+    papermill.execute_notebook(copy, copy, engine_name="gpurunbook", progress_bar=False)
+    assert tiny.the_run(home) == run_dir
+    assert (tiny.closing(run_dir)["verdict"], verify(run_dir).run_verdict) == ("pass", "pass")
+
+
 def test_a_run_that_closed_well_and_is_sealed_is_left_as_it_is(lay) -> None:
     home = lay("closes")
     execute(home)
@@ -273,7 +283,6 @@ def test_a_bad_run_id_makes_nothing(lay) -> None:
 
 
 def test_another_runs_folder_as_working_directory_is_not_taken_for_this_run(lay, monkeypatch) -> None:
-    from gpurunbook.folder import workspace
     from gpurunbook.headless import execute as headless
 
     home = lay("closes")

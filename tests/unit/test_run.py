@@ -204,6 +204,18 @@ def test_a_start_that_failed_by_a_parameter_is_put_right_in_the_same_run(home: P
     assert verdict(run) == ("pass", "all-steps-passed")
 
 
+def test_a_passed_step_whose_cell_was_run_before_the_start_is_shown_again_before_the_end(run: Run) -> None:
+    for step in ("first", "second"):
+        run.check(step, judging())
+    later = open_run(BOOK, {"reason": "test", "run_id": run.id}, {"second", "other"})
+    with pytest.raises(errors.OutOfOrder, match="Run the cell 'second' first"):
+        later.close()
+    assert state(run).closing is None
+    later.check("second", judging())
+    later.close()
+    assert verdict(run) == ("pass", "all-steps-passed")
+
+
 def test_a_start_with_other_parameters_after_a_step_passed_does_not_count(run: Run) -> None:
     run.check("first", judging())
     first = read(run.folder / "journal.jsonl")[0]["data"]

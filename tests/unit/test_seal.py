@@ -173,6 +173,38 @@ def test_a_notebook_that_shows_an_end_that_was_taken_back_is_refused(tmp_path: P
     assert refusal(run) == "closing-absent"
 
 
+def test_a_start_that_failed_is_sealed_as_unknown_when_its_cell_was_run_again(tmp_path: Path) -> None:
+    run = made.rejected(tmp_path)
+    run.journal.append("reopen", {"step": "start"})
+    closing = {"verdict": "blocked", "code": "wrong-cluster", "step": "start", "message": "m", "next": "n"}
+    run.journal.append("close", {**closing, "left_behind": []})
+    manifest = seal(run.folder)
+    assert (manifest["verdict"], manifest["evidence"]) == ("unknown", "sealed")
+    assert [entry["kind"] for entry in manifest["lowered"]] == ["closing"]
+    assert verify(run.folder).verdict == "consistent"
+
+
+def test_a_step_whose_cell_shows_an_error_since_is_named_with_what_to_do(tmp_path: Path) -> None:
+    run = made.passed(tmp_path)
+    run.cell("audit")["outputs"] = [made.error("NameError", "name 'run' is not defined")]
+    run.save()
+    manifest = seal(run.folder)
+    assert manifest["verdict"] == "unknown"
+    (told,) = [entry["detail"] for entry in manifest["lowered"] if entry["cell"] == "audit"]
+    assert "shows NameError; run it again, then the last cell; save, and seal again" in told
+
+
+def test_a_copy_that_was_run_as_another_run_names_that_run(tmp_path: Path) -> None:
+    run = made.passed(tmp_path)
+    copy = run.folder.with_name("copy")
+    copy.mkdir()
+    (copy / "run.json").write_bytes((run.folder / "run.json").read_bytes().replace(made.RUN.encode(), b"copy"))
+    (copy / run.path.name).write_bytes(run.path.read_bytes())
+    with pytest.raises(EvidenceError, match=f"gpurunbook seal {made.RUN} --notebook") as refused:
+        seal(copy)
+    assert refused.value.code == "not-started"
+
+
 @pytest.mark.parametrize(
     ("field", "value"), [("verdict", "pass"), ("run", "x"), ("step", "close"), ("rehearsal", True), ("extra", 1)]
 )
