@@ -163,7 +163,7 @@ class Run(Ledger):
 
         A run that has closed well is shown again, and nothing is done.
         """
-        self.journal.refresh()
+        self._still_goes_by()
         state = self.state
         if missing := self.unshown_steps():
             raise OutOfOrder(
@@ -215,6 +215,7 @@ class Run(Ledger):
 
     def enter(self, step: str) -> None:
         """As of every run; and what must stand is looked at, and made again, before the step begins."""
+        self._still_goes_by()
         super().enter(step)
         self.unshown.discard(step)
         with self.closing_on_error(step):
@@ -302,6 +303,18 @@ class Run(Ledger):
         with self.closing_on_error("start"):
             identity.identify(self, self.site, self.state)
         display.start(self.state, self.book, resumed=bool(before.start))
+
+    def _still_goes_by(self) -> None:
+        """Writes nothing. Raises OutOfOrder when the run was started again with other parameters than this object has:
+        a start that then failed leaves the `run` of the earlier one in the kernel."""
+        self.journal.refresh()
+        changed = parameters.anew(self.state, msgspec.to_builtins(self.parameters))
+        if changed:
+            raise OutOfOrder(
+                f"the run was started again with other parameters: {', '.join(changed)}",
+                subject=f"run {self.id}",
+                remedy="Run the start cell again, until it shows the head of the run.",
+            )
 
     def _goes_by(self, before: State, given: Mapping[str, Any]) -> bool:
         """Whether the run goes by these parameters. As long as nothing has counted it may start again with others."""

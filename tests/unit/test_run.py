@@ -216,6 +216,17 @@ def test_a_passed_step_whose_cell_was_run_before_the_start_is_shown_again_before
     assert verdict(run) == ("pass", "all-steps-passed")
 
 
+def test_what_an_earlier_start_left_in_the_kernel_judges_nothing(run: Run) -> None:
+    with pytest.raises(errors.ParameterError, match="names no cluster"):
+        again(run, expect_cluster="x")  # the cell failed: the name `run` is still that of the first start
+    before = events(run)
+    with pytest.raises(errors.OutOfOrder, match="other parameters: expect_cluster"):
+        run.check("first", judging())
+    with pytest.raises(errors.OutOfOrder, match="other parameters"):
+        run.close()
+    assert events(run) == before
+
+
 def test_a_start_with_other_parameters_after_a_step_passed_does_not_count(run: Run) -> None:
     run.check("first", judging())
     first = read(run.folder / "journal.jsonl")[0]["data"]
