@@ -27,11 +27,13 @@ _UNITS = {"m": 60, "h": 3600, "d": 86400}
     "--key", required=True, help="Private ssh key, the .pub of an agent, a key of cosign's, or the address of a KMS."
 )
 @click.option("--change-id", required=True, help="Change ticket that is approved.")
+@click.option("--replace", is_flag=True, help="Put this approval in the place of one that is there.")
 @click.option("--expires", default="4h", show_default=True, help="30m, 4h, 2d, or an RFC 3339 time in UTC.")
-def approve(plan: Path, key: str, change_id: str, expires: str) -> int:
+def approve(plan: Path, key: str, change_id: str, replace: bool, expires: str) -> int:
     """Sign the plan of a dry run, or the proposal of a promotion: the file, the run folder or the run's id.
 
-    Writes approval.json and its signature into the run folder. Read it first: what you sign is its digest.
+    Writes approval.json and its signature into the run folder, and shows what was signed. The change id must be that
+    of the run, and an approval that is there is kept unless --replace is given.
     """
     from gpurunbook.errors import InputError
     from gpurunbook.folder import workspace
@@ -49,11 +51,54 @@ def approve(plan: Path, key: str, change_id: str, expires: str) -> int:
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as wrong:
         raise InputError(f"neither the plan of a dry run nor a proposal: {wrong}", subject=str(path)) from None
     wanted = digest(canonical(document))
+    if (folder / approval.NAME).exists() and not replace:
+        raise InputError(
+            "an approval is there already, and nothing was signed",
+            subject=str(folder / approval.NAME),
+            remedy="Read it; --replace puts another one in its place.",
+            code="approval-exists",
+        )
+    start = _asked(folder, change_id)
+    name = start.get("cluster", {}).get("name") or "of the current context"
+    lines = (
+        f"plan {wanted}",
+        f"cluster {document.get('cluster') or start.get('cluster', {}).get('uid')}",
+        f"named {name}",
+        *told,
+        f"change {change_id}",
+        f"reason {start['parameters'].get('reason') or 'not given yet'}",
+        f"until {until:%Y-%m-%dT%H:%M:%SZ}",
+    )
     made = approval.approve(folder, change_id=change_id, expires=until, plan=wanted, key=key)
-    for line in (f"plan {wanted}", f"cluster {document.get('cluster')}", *told, f"until {until:%Y-%m-%dT%H:%M:%SZ}"):
+    for line in lines:
         click.echo(harmless(line, 2000))
     click.echo(str(made))
     return 0
+
+
+def _asked(folder: Path, change_id: str) -> dict[str, Any]:
+    """How the run started that asks for the approval. Raises InputError unless the change is its own."""
+    from gpurunbook.errors import InputError
+    from gpurunbook.journal import JOURNAL, read, replay
+
+    path = folder / JOURNAL
+    start = replay(read(path)).start if path.is_file() else {}
+    if not start:
+        raise InputError(
+            "no journal of its run lies beside it, so that nobody can say for which change it was made",
+            subject=str(folder),
+            remedy="Sign it in the run folder: `gpurunbook approve outputs/RUN`.",
+            code="no-run-folder",
+        )
+    own = str(start["parameters"].get("change_id") or "")
+    if own not in ("", change_id):
+        raise InputError(
+            f"it was made for change {own!r:.80}, and you approve {change_id!r}",
+            subject=f"run {start.get('run')}",
+            remedy="Approve the change that it was made for, or ask for a run of yours.",
+            code="approval-other-change",
+        )
+    return start
 
 
 def _to_sign(given: Path) -> tuple[Path, Path]:
@@ -71,7 +116,13 @@ def _told(document: dict[str, Any]) -> list[str]:
     """What is signed, in words: each mutation of a plan, or the summary that a proposal carries itself."""
     if "summary" in document:
         return [f"{line}" for line in document["summary"]]
-    return [f"{s['step']}: {m['verb']} {m['target']['kind']} {m['target']['name']}" for s, m in _entries(document)]
+    from gpurunbook.runbook import changing, plans
+
+    said: list[str] = []
+    for step, entry in _entries(document):
+        said.append(f"{step['step']}: {entry['verb']} {entry['target']['kind']} {entry['target']['name']}")
+        said += [f"  {line}" for line in changing.lines(plans.mutation(entry))]
+    return said
 
 
 def _entries(document: dict[str, Any]) -> list[tuple[dict[str, Any], dict[str, Any]]]:

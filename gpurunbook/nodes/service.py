@@ -59,10 +59,11 @@ def _read(problem: Problem) -> str:
 # -- checks ----------------------------------------------------------------------------------------------------------
 
 
-def whose(node: str, action: str, run: str, max_out: int) -> Check:
+def whose(node: str, action: str, run: str, max_out: int, plan: str = "") -> Check:
     """Writes nothing. The check that this run may do the action: whose cordon it is, and how many nodes are out.
 
-    action: `cordon`, `release` or `adopt`; max_out: at most so many GPU nodes out of service, this one included.
+    action: `cordon`, `release` or `adopt`; max_out: at most so many GPU nodes out of service, this one included; plan:
+    digest of the plan that is applied: a node that another run has cordoned by it needs nothing more.
     """
 
     def judge(seen: Seen) -> Judgement:
@@ -70,13 +71,22 @@ def whose(node: str, action: str, run: str, max_out: int) -> Check:
         if unread:
             return Judgement(tuple(unread))
         found = seen["node"].value
-        findings = [_may(found, node, action, run)]
+        findings = [_applied(found, node, run, plan) or _may(found, node, action, run)]
         if action == CORDON:
             findings.append(_budget(seen["nodes"].value, node, max_out))
         return Judgement(tuple(findings), (_marks(found, node, run),), {"state": cordon.standing(found, run).state})
 
     needs: dict[str, Need] = {"node": node_object(node), "nodes": Pages("/api/v1/nodes")}
     return Check(f"May this run {action} {node}", needs, judge, Verdict.BLOCKED)
+
+
+def _applied(found: Mapping[str, Any], node: str, run: str, plan: str) -> Finding | None:
+    now = cordon.standing(found, "")
+    if not plan or now.owner is None or now.run == run or now.owner["plan"] != plan:
+        return None
+    text = f"run {now.run} has applied this plan already, at {now.owner['time']}: there is nothing left to do"
+    remedy = f"A release gives {node} back. If run {now.run} died meanwhile, resume it."
+    return _finding(node, Status.FAIL, "plan-applied", text, remedy)
 
 
 def _may(found: Mapping[str, Any], node: str, action: str, run: str) -> Finding:

@@ -188,7 +188,7 @@ def _table(step: str, mutations: list[Mutation], outcomes: Mapping[str, Outcome]
         (m.name, f"{m.verb} {m.target.kind} {m.target.name}", line, outcomes[m.name].how)
         for m in mutations
         if m.name in outcomes
-        for line in _lines(m)
+        for line in lines(m)
     ]
     return Table(
         f"Mutations of step {step}",
@@ -198,14 +198,14 @@ def _table(step: str, mutations: list[Mutation], outcomes: Mapping[str, Outcome]
     )
 
 
-def _lines(mutation: Mutation) -> list[str]:
-    """What a mutation does, one line for each field that it writes; the tests of a JSON patch as one line."""
+def lines(mutation: Mutation) -> list[str]:
+    """Writes nothing. What a mutation does, a line for each field that it writes; the tests of a JSON patch are one."""
     match mutation.verb, mutation.patch:
         case "patch", "json":
             writes = [operation for operation in mutation.body if operation["op"] != "test"]
-            lines = [f"{o['op']} {_field(o['path'])}{_value(o)}" for o in writes]
+            made = [f"{o['op']} {_field(o['path'])}{_value(o)}" for o in writes]
             tests = len(mutation.body) - len(writes)
-            return [*lines, f"only while {tests} fields are as judged"] if tests else lines
+            return [*made, f"only while {tests} fields are as judged"] if tests else made
         case "patch", _:
             return [f"set {path} = {_short(value)}" for path, value in _leaves(mutation.body, "")]
         case "create", _:

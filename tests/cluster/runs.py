@@ -167,7 +167,7 @@ def step(run: Run, name: str) -> None:
     p = run.parameters
     match name:
         case "whose":
-            run.check(name, rb.nodes.whose(p.node, p.action, run.id, p.max_out))
+            run.check(name, rb.nodes.whose(p.node, p.action, run.id, p.max_out, p.plan))
         case "holders":
             run.check(name, rb.nodes.held(p.node, p.action, p.holders))
         case "capacity":

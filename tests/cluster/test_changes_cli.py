@@ -39,7 +39,7 @@ pytestmark = pytest.mark.usefixtures("entered")
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    with runs.lab(tmp_path_factory.mktemp("commands"), nodes=30) as made:
+    with runs.lab(tmp_path_factory.mktemp("commands"), nodes=40) as made:
         for notebook in NOTEBOOKS.glob("*.ipynb"):
             shutil.copy(notebook, made.home / "runbooks")
         yield made
@@ -77,7 +77,15 @@ def test_a_plan_is_told_and_signed_beside_it(lab: Lab, keys: Path, whole_folder:
     result = command("approve", str(given), "--key", str(keys / "lead"), "--change-id", "CHG-7")
     assert result.return_value == 0
     node = json.loads((folder / plans.NAME).read_bytes())["steps"][0]["mutations"][0]["target"]["name"]
-    for line in (f"plan {plan}", f"cluster {lab.uid}", f"mark: patch Node {node}", str(folder / approval.NAME)):
+    for line in (
+        f"plan {plan}",
+        f"cluster {lab.uid}",
+        f"mark: patch Node {node}",
+        "  add /spec/unschedulable = true",
+        "change CHG-7",
+        "reason a fan is broken",
+        str(folder / approval.NAME),
+    ):
         assert line in result.output.splitlines()
     site = Site(signers=str(keys / "signers"), principals={"o": "oncall"})
     approver, until = approval.judge(
@@ -92,6 +100,33 @@ def test_a_plan_is_told_and_signed_beside_it(lab: Lab, keys: Path, whole_folder:
     assert approver == "lead"
     left = datetime.strptime(until, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC) - datetime.now(UTC)
     assert timedelta(hours=3, minutes=59) < left <= timedelta(hours=4)
+
+
+def test_an_approval_of_another_change_than_the_runs_own_is_not_signed(lab: Lab, keys: Path) -> None:
+    folder, _ = dry_run(lab)
+    with pytest.raises(InputError, match="made for change 'CHG-7', and you approve 'CHG-8'"):
+        command("approve", str(folder), "--key", str(keys / "lead"), "--change-id", "CHG-8")
+    assert not (folder / approval.NAME).exists()
+
+
+def test_an_approval_that_is_there_is_replaced_only_when_that_is_asked_for(lab: Lab, keys: Path) -> None:
+    folder, _ = dry_run(lab)
+    given = ["approve", str(folder), "--key", str(keys / "lead"), "--change-id", "CHG-7"]
+    command(*given)
+    first = (folder / approval.NAME).read_bytes()
+    with pytest.raises(InputError, match="an approval is there already, and nothing was signed"):
+        command(*given, "--expires=2d")
+    assert (folder / approval.NAME).read_bytes() == first
+    assert command(*given, "--expires=2d", "--replace").return_value == 0
+    assert (folder / approval.NAME).read_bytes() != first
+
+
+def test_a_plan_without_its_run_is_not_signed(lab: Lab, keys: Path, tmp_path: Path) -> None:
+    folder, _ = dry_run(lab)
+    shutil.copy(folder / plans.NAME, tmp_path)
+    with pytest.raises(InputError, match="no journal of its run lies beside it"):
+        command("approve", str(tmp_path / plans.NAME), "--key", str(keys / "lead"), "--change-id", "CHG-7")
+    assert not (tmp_path / approval.NAME).exists()
 
 
 @pytest.mark.parametrize("content", [None, b"", b"{", b"[]", b"7", b'{"steps":7}', b'{"steps":[{}]}', b"[" * 100_000])

@@ -450,6 +450,26 @@ def test_an_apply_makes_all_three_marks_in_one_patch_under_a_lease(lab: Lab) -> 
     assert (sum(e["persisted"] for e in seen), lab.lease(node)) == (3, None)
 
 
+def test_a_plan_that_another_run_has_applied_is_told_and_can_be_applied_again_after_a_release(lab: Lab) -> None:
+    node = lab.node()
+    values = lab.planned(node)
+    first = lab.cordon(node, **values)
+    finish(first)
+    second = lab.cordon(node, **values)
+    with pytest.raises(errors.Stopped, match=f"run {first.id} has applied this plan already, at 20"):
+        finish(second)
+    assert verdict(second) == ("blocked", "plan-applied")
+    assert f"A release gives {node} back" in closing(second)["next"]
+    other = lab.cordon(node)  # a plan of its own has not been applied, and the node is another's
+    with pytest.raises(errors.Stopped, match=f"run {first.id} of node_cordon owns the cordon"):
+        finish(other)
+    assert verdict(other) == ("blocked", "cordon-of-another")
+    lab.applied(node, action="release")
+    third = lab.cordon(node, **lab.planned(node))
+    finish(third)
+    assert verdict(third) == ("pass", "all-steps-passed")
+
+
 def test_a_release_gives_the_node_back_as_it_was_and_leaves_nothing(lab: Lab) -> None:
     node = lab.node()
     foreign = [{"key": "maintenance", "effect": "NoSchedule"}]
