@@ -157,6 +157,8 @@ def _gathered(
         raise ParameterError(f"--run-id is {run_id!r}, the parameter is {named!r}", subject="parameter 'run_id'")
     home = workspace.find_home()
     workspace.source(home, runbook)
+    if len(Path(run_id).parts) > 1 and (Path(run_id) / workspace.RECORD).is_file():
+        out, run_id = Path(run_id).resolve().parent, Path(run_id).resolve().name
     if run_id or named:
         workspace.checked_run_id(run_id or named)
     return home, (out or workspace.runs_folder(home)).resolve(), values, run_id or named

@@ -152,7 +152,7 @@ def accept(run_dir: Path, book: Runbook, state: State, values: Mapping[str, Any]
     """Keeps the parameters of an execution in the run's folder, before its kernel starts. Raises RunBound."""
     parameters.keep_to(book, state, values)
     if not state.bound:
-        workspace.give(run_dir, values)
+        workspace.give(run_dir, {name: value for name, value in values.items() if name != "run_id"})
 
 
 def _accept(nb: Any, run_dir: Path) -> None:

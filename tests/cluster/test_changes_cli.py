@@ -70,10 +70,10 @@ def dry_run(lab: Lab) -> tuple[Path, str]:
     return runs.only(lab.out), values["plan"]
 
 
-@pytest.mark.parametrize("whole_folder", [True, False])
-def test_a_plan_is_told_and_signed_beside_it(lab: Lab, keys: Path, whole_folder: bool) -> None:
+@pytest.mark.parametrize("named", ["folder", "file", "id"])
+def test_a_plan_is_told_and_signed_beside_it(lab: Lab, keys: Path, named: str) -> None:
     folder, plan = dry_run(lab)
-    given = folder if whole_folder else folder / plans.NAME
+    given = {"folder": folder, "file": folder / plans.NAME, "id": folder.name}[named]
     result = command("approve", str(given), "--key", str(keys / "lead"), "--change-id", "CHG-7")
     assert result.return_value == 0
     node = json.loads((folder / plans.NAME).read_bytes())["steps"][0]["mutations"][0]["target"]["name"]
@@ -215,9 +215,10 @@ def test_hostile_marks_are_harmless_on_the_terminal(lab: Lab) -> None:
 # -- what needs no kernel ---------------------------------------------------------------------------------------------
 
 
-def test_abort_of_a_run_that_left_nothing_says_so(lab: Lab) -> None:
+@pytest.mark.parametrize("by_id", [True, False])
+def test_abort_of_a_run_that_left_nothing_says_so(lab: Lab, by_id: bool) -> None:
     folder, _ = dry_run(lab)
-    result = command("abort", folder.name)
+    result = command("abort", folder.name if by_id else f"{folder}/")
     assert (result.return_value, result.output) == (0, f"run {folder.name} left nothing in this cluster\n")
 
 
@@ -328,7 +329,7 @@ def test_a_run_of_a_notebook_that_was_stopped_is_resumed_with_its_own_parameters
     run_dir = lab.out / f"stopped-{node}"
     assert (result.return_value, closing(run_dir)) == (1, ("blocked", "gpu-held"))
     lab.admin.call("DELETE", f"/api/v1/namespaces/default/pods/trainer-{node}", None, gracePeriodSeconds=0)
-    result = command("resume", run_dir.name)
+    result = command("resume", str(run_dir))
     assert (result.return_value, closing(run_dir)) == (0, ("pass", "all-steps-passed"))
     assert owner(lab.seen(node)) == run_dir.name
 

@@ -158,7 +158,7 @@ def test_a_new_copy_with_parameters_can_be_run_by_its_id(tmp_path: Path) -> None
     (injected,) = [text for text in cells.values() if text.startswith("# Parameters")]
     assert 'change_id = "1.10"' in injected
     assert not (copy.parent / "journal.jsonl").exists()
-    command(home, "run", "provenance_audit", "--run-id", copy.parent.name, "--set", "change_id=2", code=0)
+    command(home, "run", "provenance_audit", "--run-id", str(copy.parent), "--set", "change_id=2", code=0)
     given = read(copy.parent / "journal.jsonl")[0]["data"]["parameters"]
     assert (given["reason"], given["change_id"]) == ("drill", "2")
 
