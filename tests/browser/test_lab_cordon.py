@@ -153,7 +153,7 @@ def assigned(lines: str) -> dict[str, Any]:
 
 def test_what_is_to_be_written_is_shown_as_it_stands(planned: Planned) -> None:
     """JupyterLab typesets `$…$` in the HTML of outputs, where ours has `${run}`."""
-    assert '"run\\":\\"${run}' in planned.mark
+    assert '"run": "${run}"' in planned.mark
 
 
 def test_the_wait_says_what_is_missing_and_since_when(applied: Applied) -> None:
