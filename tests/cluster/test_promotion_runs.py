@@ -52,7 +52,7 @@ class Desk:
 
     def sign(self, run: Path, who: str) -> None:
         key = throwaway.key(self.home, load(self.home, SITE), who)
-        arguments = [str(run), "--key", str(key), "--change-id", "CHG-2077"]
+        arguments = [str(run), "--key", str(key), "--change-id", "CHG-2077", "--replace"]
         done = CliRunner().invoke(approve, arguments)
         assert done.exit_code == 0, done.output
 
