@@ -114,9 +114,22 @@ class Seeder:
         for crd in self._admin.call("GET", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions")["items"]:
             catalog.define(crd["metadata"]["name"], crd)
         for resource in {r.table: r for r in reversed(catalog.all()) if r.table not in _MADE_BY_ITSELF}.values():
-            for obj in self._admin.send("GET", _collection(resource, "")).body.get("items", ()):
+            for obj in self._listed(resource):
                 if obj["metadata"].get("namespace") != "kube-node-lease":  # by these kwok keeps nodes alive
                     yield resource, _path(resource, obj), obj
+
+    def _listed(self, resource: Resource) -> list[Obj]:
+        end = time.monotonic() + 30
+        while True:
+            reply = self._admin.send("GET", _collection(resource, ""))
+            if reply.code == 200:
+                found: list[Obj] = reply.body["items"]
+                return found
+            if reply.code in (404, 405):  # not served by this server, or no more; nothing that is listed
+                return []
+            if reply.code != 429 or time.monotonic() > end:  # 429: its definition has just come or is going
+                raise Refused(reply.code, reply.body)
+            time.sleep(0.1)
 
     def _superfluous(self, wanted: dict[str, tuple[Resource, Obj]]) -> Iterator[str]:
         """Deletes what does not belong there, and names it while it is still there."""
@@ -151,9 +164,11 @@ class Seeder:
     def _untainted(self, marks: dict[str, Obj]) -> Iterator[str]:
         """What the node lifecycle controller makes of the marks."""
         for path, later in marks.items():
-            due = {"node.kubernetes.io/unschedulable"} if "unschedulable" in later["spec"] else set()
-            due |= {"node.kubernetes.io/not-ready"} if later["status"] else set()
-            if due and not due <= {taint["key"] for taint in self._admin.call("GET", path)["spec"].get("taints", ())}:
+            due = {("node.kubernetes.io/unschedulable", "NoSchedule")} if "unschedulable" in later["spec"] else set()
+            if later["status"]:  # two loops of the controller, each with its effect
+                due |= {("node.kubernetes.io/not-ready", effect) for effect in ("NoSchedule", "NoExecute")}
+            taints = self._admin.call("GET", path)["spec"].get("taints", ()) if due else ()
+            if not due <= {(taint["key"], taint["effect"]) for taint in taints}:
                 yield path
 
     def _unfinished(self) -> Iterator[str]:
