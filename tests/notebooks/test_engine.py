@@ -183,6 +183,7 @@ def test_a_run_that_passes_is_sealed_and_papermill_leaves_it_as_it_is(lay) -> No
     run_dir = tiny.the_run(home)
     answer = verify(run_dir)
     assert (answer.verdict, answer.run_verdict) == ("consistent", "pass")
+    assert run_dir.name in (home / "outputs" / "index.html").read_text()
     saved = (home / "out.ipynb").read_bytes()
     assert saved == nbformat.writes(made).encode()
     assert saved == (run_dir / "provenance_audit.ipynb").read_bytes()
