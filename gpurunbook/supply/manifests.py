@@ -10,6 +10,7 @@ Source: GPU supply-chain policy, Reference policy and promotion step 3.
 from __future__ import annotations
 
 import posixpath
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
@@ -32,6 +33,8 @@ LIMIT = 64 << 20
 
 _ENDINGS = (".yaml", ".yml", ".json")
 _CRD = "CustomResourceDefinition"
+_PATCH = re.compile(r"(?<![A-Za-z])patch|(?<=[a-z])Patch|PATCH")
+"""In the name of a field: a word of its own, as in patches, jsonPatch and 10-patch.yaml, not in dispatch."""
 
 
 @dataclass(frozen=True)
@@ -232,7 +235,7 @@ def _is_object(node: Map) -> bool:
 
 
 def _is_patch(field: str) -> bool:
-    return "patch" in field.lower()
+    return bool(_PATCH.search(field))
 
 
 def _is_values(one: Packed, trail: Trail, kind: str) -> bool:

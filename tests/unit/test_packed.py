@@ -384,6 +384,8 @@ def test_a_patch_need_not_name_the_image() -> None:
             .replace('[\\"-v\\"]', '\\"a:latest\\"')
             .replace('["-v"]', '"a:latest"')
         ) == ["explicit-latest"]
+    for field in ("dispatch", "dispatchTemplate"):
+        assert said(json.dumps({"kind": "Cluster", "spec": {field: [patch]}})) != [], field
 
 
 def test_an_object_in_another_one_is_found_at_its_line() -> None:
