@@ -46,7 +46,7 @@ def command(state: Path, *arguments: str | Path, check: bool = True) -> subproce
     return subprocess.run([str(part) for part in line], capture_output=True, text=True, check=check, timeout=60)
 
 
-def start(state: Path, seed: Path | None = SMALL, idle: float = 900) -> Embedded:
+def start(state: Path, seed: Path | None = SMALL, idle: float = 3600) -> Embedded:
     """Start a server, or find the one that serves the state folder."""
     seeded = ["--seed", seed] if seed else []
     done = command(state, *seeded, "--idle", str(idle))
@@ -54,14 +54,18 @@ def start(state: Path, seed: Path | None = SMALL, idle: float = 900) -> Embedded
 
 
 def stop(state: Path) -> None:
-    """End it and wait until it is gone."""
-    info = json.loads((state / "server.json").read_text())
+    """End it and wait until it is gone; one that nobody has asked for long has ended by itself."""
+    try:
+        info = json.loads((state / "server.json").read_text())
+    except FileNotFoundError:
+        return
     Embedded(state, info).control("POST", "stop")
     end = time.monotonic() + 20
     with (state / "lock").open() as lock:
         while True:
             try:
-                return fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
             except BlockingIOError:
                 assert time.monotonic() < end, f"{state}: the server does not end"
                 time.sleep(0.01)

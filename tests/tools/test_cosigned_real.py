@@ -24,7 +24,7 @@ from gpurunbook.errors import DeadlineError, EvidenceError, InputError, NotAppro
 from gpurunbook.evidence import bundle, consumed, cosign
 from gpurunbook.evidence.seal import seal
 from gpurunbook.evidence.verify import Answer, verify
-from gpurunbook.journal import canonical, digest
+from gpurunbook.journal import JOURNAL, Journal, canonical, digest
 from gpurunbook.plan import Bundle
 from gpurunbook.runbook import approval
 from gpurunbook.runbook.site import Site
@@ -319,6 +319,8 @@ def test_the_command_approves_by_cosign_and_replaces_another_signature(keys: Pat
     (tmp_path / "after").mkdir()
     (tmp_path / "after" / "proposal.json").write_bytes(canonical(document))
     (tmp_path / "approval.json.sig").write_text("of before")
+    started = {"run": "run", "runbook": "r", "parameters": {"change_id": "CHG-1", "reason": "release"}}
+    Journal.open(tmp_path / JOURNAL).append("start", started)
     line = [str(tmp_path), "--change-id", "CHG-1", "--key", str(keys / "lead.key")]
     done = CliRunner().invoke(approve, line)
     assert done.exit_code == 0, done.output

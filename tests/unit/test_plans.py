@@ -216,4 +216,4 @@ def test_of_two_equal_plans_that_closed_the_approved_one_counts_else_the_last(tm
 def test_a_mutation_is_told_as_people_read_it() -> None:
     body = [{"op": "add", "path": "/metadata/annotations/a.io~1owner", "value": '{"run":"r1","n":[1]}'}]
     made = dataclasses.replace(MUTATION, verb="patch", patch="json", body=body)
-    assert changing._lines(made) == ['add /metadata/annotations/"a.io/owner" = {"n": [1], "run": "r1"}']
+    assert changing.lines(made) == ['add /metadata/annotations/"a.io/owner" = {"n": [1], "run": "r1"}']

@@ -24,7 +24,7 @@ from test_promotion import CANARY, DATA, HOME, NEED, approved_run, bad, codes, k
 from gpurunbook.cli.changes import approve
 from gpurunbook.errors import InputError
 from gpurunbook.findings import Verdict
-from gpurunbook.journal import canonical, digest
+from gpurunbook.journal import JOURNAL, Journal, canonical, digest
 from gpurunbook.plan import Approval, Approved, Folder, Judgement, Now, Observed, Pages, Problem, Recorded
 from gpurunbook.runbook import approval
 from gpurunbook.runbook.observe import Observer
@@ -448,6 +448,8 @@ def test_the_command_signs_the_proposal_of_a_run_and_tells_what_is_signed(tmp_pa
     run = tmp_path / "run"
     (run / "after").mkdir(parents=True)
     (run / "after" / "proposal.json").write_bytes(proposed().files["proposal.json"])
+    started = {"run": "run", "runbook": "promotion", "parameters": {"change_id": "CHG-2077", "reason": "release"}}
+    Journal.open(run / JOURNAL).append("start", started)
     key = tmp_path / "lead"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", str(key)], check=True)
     (tmp_path / "signers").write_text(f"lead {key.with_suffix('.pub').read_text()}")
