@@ -18,14 +18,14 @@ from gpurunbook.sources.files import regular
 
 FORMAT = "gpurunbook.manifest/v1"
 MANIFEST = "manifest.json"
-SIGNATURE = "manifest.json.sig"
-COSIGNED = "manifest.json.sigstore.json"
+SSH, COSIGN = ".sig", ".sigstore.json"  # a signature is named after what it signs, with one of these
+SIGNATURE, COSIGNED = MANIFEST + SSH, MANIFEST + COSIGN
 VERDICT = "verdict.json"
 FINDINGS = "findings.json"
 WITHHELD = "withheld"
 
 # Written before the seal as locks, or after it: an approval of a sealed dry run carries its own signature.
-_APPROVAL = {"approval.json", "approval.json.sig", "approval.json.sigstore.json"}
+_APPROVAL = {f"approval.json{end}" for end in ("", SSH, COSIGN)}
 OUTSIDE = frozenset({MANIFEST, SIGNATURE, COSIGNED, "lock", "driver.lock", *_APPROVAL})
 _CHECKPOINTS = ".ipynb_checkpoints"  # JupyterLab's copies of what was saved before
 _PART = re.compile(r"\..+\.[0-9a-f]{8}\.part")

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from gpurunbook.errors import EvidenceError, InputError, JournalError, ParameterError, RunInUse
-from gpurunbook.evidence import bundle, cosign, executed, facts, report, signing
+from gpurunbook.evidence import bundle, detached, executed, facts, report, signing
 from gpurunbook.folder import keep, workspace
 from gpurunbook.journal import JOURNAL, Journal, Record, digest, locked, parse, replay
 from gpurunbook.leaks import scan
@@ -319,9 +319,8 @@ def _versions() -> dict[str, str | None]:
 def _signed(manifest: bytes, key: Path | str | None) -> dict[str, bytes]:
     if key is None:
         return {}
-    if cosign.signs(str(key)):
-        return {bundle.COSIGNED: cosign.sign(manifest, str(key))}
-    return {bundle.SIGNATURE: signing.sign(manifest, Path(key), signing.MANIFEST)}
+    end, signature = detached.sign(manifest, key, signing.MANIFEST)
+    return {bundle.MANIFEST + end: signature}
 
 
 def _write(

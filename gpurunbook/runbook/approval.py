@@ -9,15 +9,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from gpurunbook.errors import EvidenceError, InputError, NotApproved
-from gpurunbook.evidence import cosign, signing
+from gpurunbook.evidence import cosign, detached, signing
+from gpurunbook.evidence.bundle import COSIGN, SSH
 from gpurunbook.folder import keep
 from gpurunbook.journal import canonical
 from gpurunbook.runbook.site import Site
 
 NAME = "approval.json"
-SSH, COSIGN = ".sig", ".sigstore.json"
-"""Ends of the names of its signature."""
-
 _TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
 _AGAIN = "Ask for an approval of this plan: `gpurunbook approve`."
 
@@ -34,10 +32,8 @@ def approve(folder: Path, *, change_id: str, expires: datetime, plan: str, key: 
     """
     until = expires.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     data = signed_bytes(change_id, until, plan)
-    if cosign.signs(str(key)):
-        end, other, signature = COSIGN, SSH, cosign.sign(data, str(key))
-    else:
-        end, other, signature = SSH, COSIGN, signing.sign(data, Path(key), signing.APPROVAL)
+    end, signature = detached.sign(data, key, signing.APPROVAL)
+    other = SSH if end == COSIGN else COSIGN
     (folder / f"{NAME}{other}").unlink(missing_ok=True)
     keep.kept(folder / f"{NAME}{end}", signature)
     keep.kept(folder / NAME, data)
