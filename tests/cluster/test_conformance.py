@@ -5,6 +5,10 @@ validation), PUT, JSON, merge and strategic merge patch, dry run, status subreso
 finalizers, preconditions), eviction and disruption budgets, watch (replay, bookmarks, selectors, time-out, expiry),
 RBAC and the access reviews, who am I, Leases, custom resources, the shapes of refusals.
 Not covered: server-side apply, Table and protobuf, admission by policy or webhook, garbage collection, exec.
+
+A real control plane writes too, at times of its own: the node lifecycle and the TTL controller write every node, the
+root CA publisher puts kube-root-ca.crt into every namespace, the scheduler binds what it may. What is compared exactly
+is compared on objects that nobody else writes, and a watch is read up to a last event of the test's own.
 """
 
 from __future__ import annotations
@@ -38,9 +42,11 @@ def leases(namespace: str, name: str = "") -> str:
 
 
 def pod(name: str, node: str = "", **meta: Any) -> Obj:
+    """A pod on the node, else one that no scheduler binds: other tests may have left nodes with room."""
     spec: Obj = {
         "containers": [{"name": "main", "image": "registry.example/main:1"}],
         "terminationGracePeriodSeconds": 20,
+        "schedulerName": "nobody",
     }
     if node:
         spec |= {"nodeName": node, "tolerations": [{"operator": "Exists"}]}
@@ -100,6 +106,8 @@ def widgets(apiserver: ApiServer) -> str:
     assert made.code in (201, 409), made.body
     path = "/apis/conformance.example/v1/namespaces/default/widgets"
     eventually(lambda: apiserver.send("GET", path).code == 200)
+    # A watch is refused with 429 while the cache of a new resource fills.
+    eventually(lambda: apiserver.send("GET", path, watch="true", resourceVersion=1, timeoutSeconds=1).code == 200)
     return path
 
 
@@ -415,20 +423,40 @@ def test_json_patch_with_tests_is_all_or_nothing(apiserver: ApiServer, namespace
     refusal(apiserver.send("PATCH", path, {"data": {}}, JSON_PATCH), 400, "BadRequest")
 
 
-def test_json_patch_lists_go_by_index(apiserver: ApiServer, node: Obj) -> None:
-    path = f"/api/v1/nodes/{node['metadata']['name']}"
+def test_json_patch_lists_go_by_index(apiserver: ApiServer, widgets: str) -> None:
     own = {"key": "example.com/a", "effect": "NoSchedule"}
-    apiserver.send("PATCH", path, {"spec": {"taints": [own]}}, MERGE_PATCH)
+    made = widget(apiserver, widgets, items=[own])
+    path = f"{widgets}/{made['metadata']['name']}"
     more = [
-        {"op": "test", "path": "/spec/taints/0", "value": own},
-        {"op": "add", "path": "/spec/taints/-", "value": {"key": "example.com/b", "effect": "NoExecute", "value": "1"}},
-        {"op": "add", "path": "/spec/taints/0", "value": {"key": "example.com/c", "effect": "PreferNoSchedule"}},
-        {"op": "remove", "path": "/spec/taints/1"},
+        {"op": "test", "path": "/spec/items/0", "value": own},
+        {"op": "add", "path": "/spec/items/-", "value": {"key": "example.com/b", "effect": "NoExecute", "value": "1"}},
+        {"op": "add", "path": "/spec/items/0", "value": {"key": "example.com/c", "effect": "PreferNoSchedule"}},
+        {"op": "remove", "path": "/spec/items/1"},
     ]
     changed = apiserver.send("PATCH", path, more, JSON_PATCH).body
-    assert [taint["key"] for taint in changed["spec"]["taints"]] == ["example.com/c", "example.com/b"]
-    beyond = [{"op": "remove", "path": "/spec/taints/9"}]
+    assert [item["key"] for item in changed["spec"]["items"]] == ["example.com/c", "example.com/b"]
+    beyond = [{"op": "remove", "path": "/spec/items/9"}]
     refusal(apiserver.send("PATCH", path, beyond, JSON_PATCH), 422, "Invalid")
+
+
+def test_json_patch_takes_a_taint_from_a_node_by_its_index(apiserver: ApiServer, node: Obj) -> None:
+    path = f"/api/v1/nodes/{node['metadata']['name']}"
+
+    def taken() -> bool:
+        own = [{"key": f"example.com/{letter}", "effect": "NoSchedule"} for letter in "ab"]
+        before = apiserver.client.merge(path, {"spec": {"taints": own}})
+        patch = [
+            {"op": "test", "path": "/metadata/resourceVersion", "value": before["metadata"]["resourceVersion"]},
+            {"op": "test", "path": "/spec/taints/0", "value": own[0]},
+            {"op": "remove", "path": "/spec/taints/0"},
+        ]
+        reply = apiserver.send("PATCH", path, patch, JSON_PATCH)
+        if reply.code == 422:  # a controller wrote the node between the two
+            return False
+        assert (reply.code, reply.body["spec"]["taints"]) == (200, own[1:])
+        return True
+
+    eventually(taken)
 
 
 def test_json_patch_replace_adds_a_missing_key(apiserver: ApiServer, namespace: str) -> None:
@@ -446,22 +474,28 @@ def test_merge_patch_merges_maps_replaces_lists_and_removes_nulls(apiserver: Api
     assert changed["spec"] == {"mode": "on", "items": [{"name": "c"}]}
 
 
-def test_merge_patch_with_a_stale_version_is_a_conflict(apiserver: ApiServer, node: Obj) -> None:
-    path = f"/api/v1/nodes/{node['metadata']['name']}"
-    stale = node["metadata"]["resourceVersion"]
+def test_merge_patch_with_a_stale_version_is_a_conflict(apiserver: ApiServer, namespace: str) -> None:
+    made = create(apiserver, leases(namespace), {"metadata": {"name": "a"}})
+    path = leases(namespace, "a")
     assert apiserver.send("PATCH", path, {"metadata": {"labels": {"a": "1"}}}, MERGE_PATCH).code == 200
-    patch = {"metadata": {"resourceVersion": stale, "labels": {"a": "2"}}}
+    patch = {"metadata": {"resourceVersion": made["metadata"]["resourceVersion"], "labels": {"a": "2"}}}
     refusal(apiserver.send("PATCH", path, patch, MERGE_PATCH), 409, "Conflict")
     fresh = apiserver.send("GET", path).body["metadata"]
+    assert fresh["labels"] == {"a": "1"}
     patch["metadata"]["resourceVersion"] = fresh["resourceVersion"]
-    assert apiserver.send("PATCH", path, patch, MERGE_PATCH).code == 200
+    changed = apiserver.send("PATCH", path, patch, MERGE_PATCH)
+    assert (changed.code, changed.body["metadata"]["labels"]) == (200, {"a": "2"})
 
 
-def test_a_patch_that_changes_nothing_makes_no_version(apiserver: ApiServer, node: Obj) -> None:
-    path = f"/api/v1/nodes/{node['metadata']['name']}"
-    first = apiserver.send("PATCH", path, {"spec": {"unschedulable": True}}, MERGE_PATCH).body
-    second = apiserver.send("PATCH", path, {"spec": {"unschedulable": True}}, MERGE_PATCH).body
-    assert first["metadata"]["resourceVersion"] == second["metadata"]["resourceVersion"]
+def test_a_patch_that_changes_nothing_makes_no_version(apiserver: ApiServer, namespace: str, node: Obj) -> None:
+    def twice(path: str, patch: Obj) -> bool:
+        first, second = (apiserver.client.merge(path, patch)["metadata"]["resourceVersion"] for _ in range(2))
+        return bool(first == second)
+
+    create(apiserver, leases(namespace), {"metadata": {"name": "a"}})
+    assert twice(leases(namespace, "a"), {"spec": {"holderIdentity": "me"}})
+    cordon = {"spec": {"unschedulable": True}}
+    eventually(lambda: twice(f"/api/v1/nodes/{node['metadata']['name']}", cordon))  # controllers write a node
 
 
 def test_strategic_merge_merges_lists_by_their_keys(apiserver: ApiServer, namespace: str) -> None:
@@ -594,7 +628,8 @@ def test_a_custom_resource_is_held_to_its_schema(apiserver: ApiServer, widgets: 
 def test_a_dry_run_answers_and_persists_nothing(apiserver: ApiServer, namespace: str, node: Obj) -> None:
     send = apiserver.send
     made = create(apiserver, maps(namespace), {"metadata": {"name": "a"}, "data": {"k": "1"}})
-    before = send("GET", maps(namespace)).body
+    others = {"fieldSelector": "metadata.name!=kube-root-ca.crt"}
+    before = send("GET", maps(namespace), **others).body
     tried = send("POST", maps(namespace), {"metadata": {"name": "b"}}, dryRun="All")
     assert tried.code == 201 and tried.body["metadata"]["uid"] and not tried.body["metadata"].get("resourceVersion")
     assert send("PUT", maps(namespace, "a"), {**made, "data": {"k": "2"}}, dryRun="All").body["data"] == {"k": "2"}
@@ -614,8 +649,8 @@ def test_a_dry_run_answers_and_persists_nothing(apiserver: ApiServer, namespace:
     assert send("POST", pods(namespace, "p") + "/eviction", eviction, dryRun="All").code == 201
     assert send("DELETE", pods(namespace, "p"), dryRun="All").code == 200
     assert "deletionTimestamp" not in send("GET", pods(namespace, "p")).body["metadata"]
-    after = send("GET", maps(namespace)).body
-    assert before["items"] == after["items"]
+    after = send("GET", maps(namespace), **others).body
+    assert before["items"] == after["items"] and len(after["items"]) == 1
     send("DELETE", pods(namespace, "p"), gracePeriodSeconds=0)
 
 
@@ -796,7 +831,7 @@ def test_an_eviction_is_a_deletion_that_a_budget_may_refuse(apiserver: ApiServer
 
 
 def test_a_binding_places_a_pod_once(apiserver: ApiServer, namespace: str, node: Obj) -> None:
-    create(apiserver, pods(namespace), {**pod("a"), "spec": {**pod("a")["spec"], "schedulerName": "nobody"}})
+    create(apiserver, pods(namespace), pod("a"))
     name = node["metadata"]["name"]
     body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "a"}, "target": {"kind": "Node", "name": name}}
     assert apiserver.send("POST", pods(namespace, "a") + "/binding", body).code == 201
@@ -808,31 +843,47 @@ def test_a_binding_places_a_pod_once(apiserver: ApiServer, namespace: str, node:
 # --- watching
 
 
-def shown(events: Any) -> list[tuple[str, str]]:
-    return [
-        (event["type"], event["object"]["metadata"].get("name", "")) for event in events if event["type"] != "BOOKMARK"
-    ]
+def watched(server: ApiServer, path: str, last: str, **query: Any) -> list[Obj]:
+    """The events of a watch up to and with the one of the object `last`, which the test makes after all else."""
+    events: list[Obj] = []
+    for event in server.client.watch(path, timeoutSeconds=50, **query):
+        if event["type"] != "BOOKMARK":
+            events.append(event)
+            if event["object"]["metadata"].get("name") == last:
+                return events
+    raise AssertionError(f"the watch ended without {last}: {shown(events)}")
 
 
-def test_a_watch_replays_what_happened_after_a_version_and_ends_in_time(apiserver: ApiServer, namespace: str) -> None:
+def shown(events: list[Obj]) -> list[tuple[str, str]]:
+    return [(event["type"], event["object"]["metadata"].get("name", "")) for event in events]
+
+
+def test_a_watch_replays_what_happened_after_a_version(apiserver: ApiServer, namespace: str) -> None:
     create(apiserver, leases(namespace), {"metadata": {"name": "old"}})
     start = apiserver.send("GET", leases(namespace)).body["metadata"]["resourceVersion"]
     create(apiserver, leases(namespace), {"metadata": {"name": "a"}})
     apiserver.send("PATCH", leases(namespace, "a"), {"spec": {"holderIdentity": "me"}}, MERGE_PATCH)
     apiserver.send("DELETE", leases(namespace, "a"))
-    events = list(apiserver.client.watch(leases(namespace), resourceVersion=start, timeoutSeconds=1))
-    assert shown(events) == [("ADDED", "a"), ("MODIFIED", "a"), ("DELETED", "a")]
+    create(apiserver, leases(namespace), {"metadata": {"name": "last"}})
+    events = watched(apiserver, leases(namespace), "last", resourceVersion=start)
+    assert shown(events) == [("ADDED", "a"), ("MODIFIED", "a"), ("DELETED", "a"), ("ADDED", "last")]
     versions = [int(event["object"]["metadata"]["resourceVersion"]) for event in events]
     assert versions == sorted(set(versions)) and versions[0] > int(start)
     assert {event["object"]["kind"] for event in events} == {"Lease"}
     assert events[2]["object"]["spec"]["holderIdentity"] == "me"
 
 
+def test_a_watch_ends_when_its_time_is_up(apiserver: ApiServer, namespace: str) -> None:
+    start = apiserver.send("GET", leases(namespace)).body["metadata"]["resourceVersion"]
+    assert list(apiserver.client.watch(leases(namespace), resourceVersion=start, timeoutSeconds=1)) == []
+
+
 def test_a_watch_from_nowhere_begins_with_what_is_there(apiserver: ApiServer, namespace: str) -> None:
     create(apiserver, leases(namespace), {"metadata": {"name": "a"}})
-    for query in ({}, {"resourceVersion": "0"}):
-        events = apiserver.client.watch(leases(namespace), timeoutSeconds=1, **query)
-        assert shown(events) == [("ADDED", "a")]
+    for last, query in (("b", {}), ("c", {"resourceVersion": "0"})):
+        create(apiserver, leases(namespace), {"metadata": {"name": last}})
+        there = [("ADDED", name) for name in "abc" if name <= last]
+        assert shown(watched(apiserver, leases(namespace), last, **query)) == there
 
 
 def test_a_watch_shows_what_happens_while_it_is_open(apiserver: ApiServer, namespace: str) -> None:
@@ -840,25 +891,27 @@ def test_a_watch_shows_what_happens_while_it_is_open(apiserver: ApiServer, names
     other = apiserver.client.again()
     later = threading.Timer(0.3, lambda: other.call("POST", leases(namespace), {"metadata": {"name": "a"}}))
     later.start()
-    events = apiserver.client.watch(leases(namespace), resourceVersion=start, timeoutSeconds=20)
-    first = next(event for event in events if event["type"] != "BOOKMARK")
-    assert (first["type"], first["object"]["metadata"]["name"]) == ("ADDED", "a")
-    events.close()
+    assert shown(watched(apiserver, leases(namespace), "a", resourceVersion=start)) == [("ADDED", "a")]
     later.join()
     other.close()
 
 
 def test_bookmarks_tell_a_version_to_go_on_from(apiserver: ApiServer, namespace: str) -> None:
-    start = apiserver.send("GET", leases(namespace)).body["metadata"]["resourceVersion"]
-    other, body = apiserver.client.again(), {"metadata": {"name": apiserver.name("elsewhere")}}
-    later = threading.Timer(0.5, lambda: other.call("POST", leases("default"), body))
-    later.start()
-    query = {"resourceVersion": start, "timeoutSeconds": 5, "allowWatchBookmarks": "true"}
-    events = list(apiserver.client.watch(leases(namespace), **query))
-    later.join()
-    assert events and {event["type"] for event in events} == {"BOOKMARK"}
-    assert events[-1]["object"]["kind"] == "Lease"
-    assert int(events[-1]["object"]["metadata"]["resourceVersion"]) > int(start)
+    other = apiserver.client.again()
+
+    def told() -> bool:
+        start = apiserver.send("GET", leases(namespace)).body["metadata"]["resourceVersion"]
+        body = {"metadata": {"name": apiserver.name("elsewhere")}}
+        later = threading.Timer(0.5, lambda: other.call("POST", leases("default"), body))
+        later.start()
+        query = {"resourceVersion": start, "timeoutSeconds": 5, "allowWatchBookmarks": "true"}
+        events = list(apiserver.client.watch(leases(namespace), **query))
+        later.join()
+        assert {(event["type"], event["object"]["kind"]) for event in events} <= {("BOOKMARK", "Lease")}
+        return bool(events) and int(events[-1]["object"]["metadata"]["resourceVersion"]) > int(start)
+
+    eventually(told)  # a slow server may send its bookmark before it has seen the other Lease
+    other.close()
 
 
 def test_a_selector_turns_changes_into_coming_and_going(apiserver: ApiServer, namespace: str) -> None:
@@ -866,10 +919,11 @@ def test_a_selector_turns_changes_into_coming_and_going(apiserver: ApiServer, na
     create(apiserver, leases(namespace), {"metadata": {"name": "a"}})
     for label in ("x", "y"):
         apiserver.send("PATCH", leases(namespace, "a"), {"metadata": {"labels": {"app": label}}}, MERGE_PATCH)
-    query = {"resourceVersion": start, "timeoutSeconds": 1, "labelSelector": "app=x"}
-    assert shown(apiserver.client.watch(leases(namespace), **query)) == [("ADDED", "a"), ("DELETED", "a")]
-    query = {"resourceVersion": start, "timeoutSeconds": 1, "fieldSelector": "metadata.name=b"}
-    assert shown(apiserver.client.watch(leases(namespace), **query)) == []
+    create(apiserver, leases(namespace), {"metadata": {"name": "last", "labels": {"app": "x"}}})
+    events = watched(apiserver, leases(namespace), "last", resourceVersion=start, labelSelector="app=x")
+    assert shown(events) == [("ADDED", "a"), ("DELETED", "a"), ("ADDED", "last")]
+    events = watched(apiserver, leases(namespace), "last", resourceVersion=start, fieldSelector="metadata.name=last")
+    assert shown(events) == [("ADDED", "last")]
 
 
 def test_a_watch_from_a_version_that_is_gone_is_an_expired_event(apiserver: ApiServer, widgets: str) -> None:
