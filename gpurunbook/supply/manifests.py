@@ -3,7 +3,7 @@
 Exact chart versions, every image reference, the CUDA canary pinned, auto-upgrade off, module type and scheduler tag
 written out, no secret value. What is packed into a text (a Fleet Bundle, an add-on's ConfigMap, a patch, what was last
 applied) is judged as if it stood in the open. Whatever cannot be read makes the whole answer an error: nothing is
-skipped in silence. Not seen: a chart that is not rendered, and manifests inside a script.
+skipped in silence. Not seen: a chart that is not rendered.
 Source: GPU supply-chain policy, Reference policy and promotion step 3.
 """
 
@@ -18,10 +18,11 @@ from gpurunbook.errors import InputError
 from gpurunbook.findings import Status
 from gpurunbook.leaks import suspect
 from gpurunbook.supply import images, secrets, strictyaml
+from gpurunbook.supply.beside import Beside, hidden
 from gpurunbook.supply.charts import judge_charts
 from gpurunbook.supply.found import Found, Notes, Place
 from gpurunbook.supply.images import Images
-from gpurunbook.supply.packed import BINARY, DEPTH, KUSTOMIZATIONS, SHORTEST, VALUES, Packed, concern, packed
+from gpurunbook.supply.packed import BINARY, DEPTH, SHORTEST, VALUES, Packed, concern, packed
 from gpurunbook.supply.releases import CARRYING, CONCERNED, Layer, Releases, files_of
 from gpurunbook.supply.secrets import Secrets
 from gpurunbook.supply.settings import judge_policy
@@ -31,7 +32,6 @@ from gpurunbook.supply.tree import Trail, at, dotted, walk, word
 LIMIT = 64 << 20
 """Bytes of one file, and of all that is unpacked in a review."""
 
-_ENDINGS = (".yaml", ".yml", ".json")
 _CRD = "CustomResourceDefinition"
 _PATCH = re.compile(r"(?<![A-Za-z])patch|(?<=[a-z])Patch|PATCH")
 """In the name of a field: a word of its own, as in patches, jsonPatch and 10-patch.yaml, not in dispatch."""
@@ -39,11 +39,12 @@ _PATCH = re.compile(r"(?<![A-Za-z])patch|(?<=[a-z])Patch|PATCH")
 
 @dataclass(frozen=True)
 class Reviewed:
-    """The answer. found: sorted by file and line; documents: how many were judged."""
+    """The answer. found: sorted by file and line; documents: how many were judged; passed_over: files that were not."""
 
     found: tuple[Found, ...]
     files: int
     documents: int
+    passed_over: tuple[str, ...] = ()
 
     @property
     def verdict(self) -> str:
@@ -62,13 +63,21 @@ class Review:
         self._releases = Releases(self._notes, self._values)
         self._left = LIMIT
         self._aliases = strictyaml.Aliases()
+        self._beside = Beside()
 
     def refuse(self, path: str, wrong: InputError) -> None:
         """Writes nothing. Notes a file that cannot be read; the answer is then an error."""
         self._notes.refuse(Place(path, path), wrong)
 
     def add(self, path: str, data: bytes) -> None:
-        """Writes nothing. Judges every document of a file; at the first that cannot be read the file is refused."""
+        """Writes nothing. Judges every document of a file; at the first that cannot be read the file is refused.
+
+        A template of a chart whose Chart.yaml was given before is not judged: only helm can tell what it becomes.
+        """
+        self._beside.chart(path)
+        braced = b"{{" in data
+        if braced and self._beside.template(path) and self._beside.hold(path):
+            return
         self._files += 1
         place = Place(path, path)
         try:
@@ -80,18 +89,29 @@ class Review:
                 self._documents += 1
                 self._document(place, doc)
         except InputError as wrong:
-            self._notes.refuse(place, _template(data, wrong))
+            if not (braced and self._beside.hold(path)):
+                self._notes.refuse(place, _template(data, wrong))
             return
         if not data.strip():  # a renderer that failed leaves such a file
             self.refuse(path, InputError("nothing in it", subject="line 1", code="empty"))
 
+    def pass_over(self, path: str, data: bytes) -> None:
+        """Writes nothing. Takes note of a file of another kind; a packed chart in a folder cannot be judged.
+
+        data: what of it could be read, to find secrets of known shapes in it.
+        """
+        if self._beside.other(path):
+            self._notes.note(Place(path, path), path, hidden(path, data))
+
     def finish(self) -> Reviewed:
         """Writes nothing. Judges what needs several files, and answers."""
+        for path, wrong in self._beside.unseen():
+            self.refuse(path, wrong)
         if not self._documents and not self._notes.found:
             self.refuse("-", InputError("no document was given", code="empty"))
         self._releases.finish()
         found = sorted(self._notes.found, key=lambda one: (one.file, one.line, one.finding.code, one.finding.message))
-        return Reviewed(tuple(found), self._files, self._documents)
+        return Reviewed(tuple(found), self._files, self._documents, tuple(sorted(self._beside.passed_over)))
 
     def _document(self, place: Place, doc: Map | List, outer: str = "", *, patch: bool = False) -> None:
         if word(doc, "kind").endswith("List") and isinstance(doc, Map) and isinstance(at(doc, "sops"), Map):
@@ -270,14 +290,6 @@ def _objects(doc: Map | List, kind: str = "") -> Iterator[tuple[Map | List, str]
                 raise strictyaml.fault("type", item.line, f"an item of a {kind} that is no object")
     else:
         yield doc, kind
-
-
-def is_reviewed(path: str) -> bool:
-    """Writes nothing. Whether a file of a folder is reviewed, by its name: what kubectl, helm and kustomize take.
-
-    Also in capitals: whoever applies such a file by its name is not stopped by them.
-    """
-    return path.lower().endswith(_ENDINGS) or posixpath.basename(path) in KUSTOMIZATIONS
 
 
 def review(files: Iterable[tuple[str, bytes]]) -> Reviewed:

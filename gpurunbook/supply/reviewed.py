@@ -15,9 +15,10 @@ from gpurunbook.errors import InputError
 from gpurunbook.findings import Finding, Status
 from gpurunbook.plan import Check, Folder, Judgement, Need, Observed, Problem, Recorded, Seen
 from gpurunbook.supply import live, places, sightings, strictyaml
+from gpurunbook.supply.beside import few, is_reviewed
 from gpurunbook.supply.current import WORKLOAD
 from gpurunbook.supply.found import CHECK, SOURCE
-from gpurunbook.supply.manifests import LIMIT, Review, Reviewed, is_reviewed, review
+from gpurunbook.supply.manifests import LIMIT, Review, Reviewed, review
 from gpurunbook.supply.members import at
 from gpurunbook.supply.packed import opened
 from gpurunbook.supply.promotion import as_file
@@ -53,6 +54,7 @@ def manifests_kept(
         findings = [_unknown("not-given", word, "no folder was given") for word, paths in given.items() if not paths]
         findings += [*_flaws(answer), *table.findings]
         facts = {**table.facts, "files": answer.files, "documents": answer.documents, "images": len(images)}
+        facts["passed_over"] = len(answer.passed_over)
         kept = {"images": images, "files": _digests(seen, folders)}
         return Judgement(tuple(findings), table.views, facts, {"manifests.json": as_file(kept)})
 
@@ -130,12 +132,13 @@ def _unknown(code: str, subject: str, message: str) -> Finding:
     return Finding(places.CHECK, subject, Status.UNKNOWN, code, message, remedy, places.SOURCE)
 
 
-def _files(word: str, seen: Seen) -> Iterator[tuple[str, bytes]]:
+def _files(word: str, seen: Seen, *, others: bool = False) -> Iterator[tuple[str, bytes]]:
+    """The manifests of the folders, or the files of other kinds."""
     for observed in seen.values():
         need = observed.need
         if isinstance(need, Folder) and observed.problem is None and seen.get(f"{word} {need.path}") is observed:
             for name, data in sorted(observed.value.items()):
-                if is_reviewed(name) and isinstance(data, bytes):
+                if is_reviewed(name) != others and isinstance(data, bytes):
                     yield f"{need.path.rstrip('/')}/{name}", data
 
 
@@ -145,6 +148,9 @@ def _review(seen: Seen, files: Iterable[tuple[str, bytes]]) -> Reviewed:
         made.refuse(path, InputError(message, code="unreadable"))
     for path, data in files:
         made.add(path, data)
+    for word in ("declared", "rendered"):
+        for path, data in _files(word, seen, others=True):
+            made.pass_over(path, data)
     return made.finish()
 
 
@@ -172,6 +178,8 @@ def _flaws(answer: Reviewed) -> Iterator[Finding]:
         yield Finding(f.check, place, f.status, f.code, f.message, f.remedy, f.source)
     if answer.verdict == "pass":
         message = f"{answer.documents} documents of {answer.files} files keep to the policy"
+        if answer.passed_over:
+            message += f"; of another kind, and not judged: {few(list(answer.passed_over))}"
         yield Finding(CHECK, "manifests", Status.PASS, "manifests-kept", message, "", SOURCE)
 
 

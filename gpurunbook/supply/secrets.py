@@ -62,8 +62,25 @@ def judge_text(value: Text, field: str) -> Iterator[Flaw]:
     if _HEADER.search(value.text):  # in a manifest its beginning alone is one too many
         kinds.add("private-key")
     for kind in sorted(kinds):
-        code, what = _CODES.get(kind, ("known-token", f"a token ({kind})"))
-        yield Flaw(value.line, field, code, f"{what} of a known shape stands in the text", _REMEDY)
+        yield shaped(kind, value.line, field)
+
+
+def shaped(kind: str, line: int, field: str) -> Flaw:
+    """Writes nothing. What is said of a secret of a known shape."""
+    code, what = _CODES.get(kind, ("known-token", f"a token ({kind})"))
+    return Flaw(line, field, code, f"{what} of a known shape stands in the text", _REMEDY)
+
+
+def named(line: int, field: str, key: str) -> Flaw:
+    """Writes nothing. What is said of a value under the name of a secret."""
+    if _LICENCE.fullmatch(key):
+        return Flaw(line, field, "licence-token", f"{key} holds a vGPU licence token in the clear", _REMEDY)
+    return Flaw(line, field, "secret-value", f"{key} holds a value in the clear", _REMEDY)
+
+
+def is_secret(key: str, value: Text) -> bool:
+    """Writes nothing. Whether a secret stands in the clear, by its key."""
+    return _secret_name(key) and _is_value(value)
 
 
 class Secrets:
@@ -120,26 +137,21 @@ class Secrets:
             if isinstance(value, Text):
                 if leaks.suspect(value.text):
                     yield from judge_text(value, dotted(trail, key))
-                if self._names and _secret_name(self._bare(key)) and _is_value(value):
-                    yield self._flaw(value, trail, key)
+                if self._names and is_secret(self._bare(key), value):
+                    yield named(value.line, dotted(trail, key), key)
             if key == "licensingConfig" and not self._schema:
                 yield from _licensing(value, dotted(trail, key))
         if self._names and "value" in node.items and _secret_name(word(node, "name")):
             value = node.items["value"]
             if isinstance(value, Text) and _is_value(value):
-                yield self._flaw(value, trail, f"value of {word(node, 'name')}")
+                key = f"value of {word(node, 'name')}"
+                yield named(value.line, dotted(trail, key), key)
 
     def _bare(self, key: str) -> str:
         """The key without the suffix by which SOPS was told to leave it open."""
         if not self.encrypted:
             return key
         return key.removesuffix(word(self._sops, "unencrypted_suffix") or "_unencrypted")
-
-    def _flaw(self, value: Text, trail: Trail, key: str) -> Flaw:
-        if _LICENCE.fullmatch(key):
-            message = f"{key} holds a vGPU licence token in the clear"
-            return Flaw(value.line, dotted(trail, key), "licence-token", message, _REMEDY)
-        return Flaw(value.line, dotted(trail, key), "secret-value", f"{key} holds a value in the clear", _REMEDY)
 
     def items(self, node: List, trail: Trail) -> Iterator[Flaw]:
         """Writes nothing. Secret values among the texts of a list, as arguments of a command or by their shape."""

@@ -814,6 +814,8 @@ def test_a_folder_is_reviewed_with_all_below_it_and_without_what_is_hidden(
         path.write_text(text)
     code, answer = run(capsys, str(tmp_path))
     assert (code, answer["verdict"], answer["files"], answer["documents"]) == (1, "fail", 5, 5)
+    named = [f"{tmp_path}/{name}" for name in (".git/", "a/.hidden.yaml", "a/readme.txt")]
+    assert answer["passed_over"] == named
     assert [(Path(found["file"]).name, found["code"]) for found in answer["findings"]] == [
         ("c.yaml", "explicit-latest"),
         ("d.yml", "implicit-latest"),
@@ -871,8 +873,11 @@ def test_every_code_is_documented() -> None:
     written -= {"alm-examples"}
     written -= {shape.kind for shape in SHAPES} - documented
     assert written <= documented
-    tests = "".join(Path(__file__).with_name(f"test_{name}.py").read_text() for name in ("manifests", "packed", "sops"))
+    tests = "".join(
+        Path(__file__).with_name(f"test_{name}.py").read_text() for name in ("beside", "manifests", "packed", "sops")
+    )
     assert documented <= set(quoted.findall(tests)), "a documented code that no test provokes"
 
 
-MODULES = ("charts", "flaws", "images", "manifests", "packed", "releases", "secrets", "settings", "sops")
+MODULES = ("beside", "charts", "flaws", "images", "manifests", "packed", "releases", "secrets", "settings", "sops")
+TESTS = ("beside", "manifests", "packed", "sops")
