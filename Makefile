@@ -13,8 +13,9 @@ unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV
 run: env  ## every runbook's main scenario on the embedded cluster
 	@$(BIN)/gpurunbook run --all --main
 
+# Three on two cores: the tests of control planes and browsers mostly wait.
 test: env  ## the whole suite
-	$(BIN)/pytest -n 2 --dist loadgroup $(TESTS)
+	$(BIN)/pytest -n 3 --dist loadgroup $(TESTS)
 
 lab: env  ## JupyterLab on working copies of the runbooks
 	$(BIN)/gpurunbook lab

@@ -38,11 +38,12 @@ def absent(reason: str) -> NoReturn:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keeps the tests of the real control plane on one worker, so that only one is started."""
+    """Keeps the tests of each real control plane on one worker, so that only one of either is started."""
     if config.pluginmanager.hasplugin("xdist"):
         for item in items:
             if item.get_closest_marker("envtest") and not item.get_closest_marker("xdist_group"):
-                item.add_marker(pytest.mark.xdist_group("envtest"))
+                fixtures: tuple[str, ...] = getattr(item, "fixturenames", ())
+                item.add_marker(pytest.mark.xdist_group("fixtureplane" if "fixtureplane" in fixtures else "envtest"))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
