@@ -176,6 +176,8 @@ def _who(records: Sequence[Record], state: State) -> dict[str, Any]:
     seen = state.clusters
     granted = [record["data"] for record in records if record["event"] == "authorised"]
     authority = granted[-1] if granted else {}
+    # Several, where one approval of the plan ended in the middle of the run.
+    approvers = dict.fromkeys(data["approver"] for data in granted if data["plan"] == authority["plan"])
     given = state.start["parameters"]
     reasons = sorted({reason for data in seen for reason in data["rehearsal_reasons"]})
     return {
@@ -186,8 +188,8 @@ def _who(records: Sequence[Record], state: State) -> dict[str, Any]:
         "rehearsal_reasons": reasons if seen else ["the cluster was not identified"],
         "change_id": given.get("change_id", ""),
         "reason": given.get("reason", ""),
-        "approver": authority.get("approver", ""),
-        "break_glass": bool(authority.get("break_glass", False)),
+        "approver": ", ".join(filter(None, approvers)),
+        "break_glass": any(data.get("break_glass", False) for data in granted),
         "overrides": authority.get("overrides", []),
         "left_behind": _left_behind(records, state),
     }

@@ -17,7 +17,7 @@ from gpurunbook.runbook.site import Site
 
 NAME = "approval.json"
 _TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
-_AGAIN = "Ask for an approval of this plan: `gpurunbook approve`."
+AGAIN = "Ask for an approval of this plan: `gpurunbook approve`."
 
 
 def signed_bytes(change_id: str, expires: str, plan: str) -> bytes:
@@ -62,7 +62,7 @@ def judge(
         )
     data, until = _read(path, change_id, plan)
     if until <= now:
-        raise _no("approval-expired", f"it expired at {until:%Y-%m-%dT%H:%M:%SZ}")
+        raise _no("approval-expired", f"it expired at {until:%Y-%m-%dT%H:%M:%SZ}, and it is {now:%Y-%m-%dT%H:%M:%SZ}")
     try:
         approvers = _signed_by(data, path, site, home, site.principals[operator])
     except OSError as wrong:
@@ -121,4 +121,4 @@ def _read(path: Path, change_id: str, plan: str) -> tuple[bytes, datetime]:
 
 
 def _no(code: str, message: str) -> NotApproved:
-    return NotApproved(message, subject="approval", remedy=_AGAIN, code=code)
+    return NotApproved(message, subject="approval", remedy=AGAIN, code=code)

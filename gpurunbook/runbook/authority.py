@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+import shlex
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from gpurunbook.errors import GateError
+from gpurunbook.errors import GateError, NotApproved
 from gpurunbook.plan import Approved
 from gpurunbook.runbook import approval, plans
 from gpurunbook.runbook.ledger import Ledger
@@ -17,16 +18,6 @@ BLANK = "…"
 """Stands in a printed command where a person must write; given as it stands it counts as nothing."""
 
 CHANGE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/#-]{0,63}")
-
-
-@dataclass(frozen=True)
-class Authority:
-    """What an apply stands on: the plan of its dry run, who approved it, and whether glass was broken."""
-
-    plan: plans.Plan
-    approver: str
-    expires: str
-    break_glass: bool
 
 
 def wanting(parameters: Any) -> list[str]:
@@ -58,8 +49,9 @@ def demand(run: Ledger) -> None:
         )
 
 
-def authorise(run: Ledger, site: Site, uid: str) -> Authority:
-    """Appends `authorised` once per kernel. Raises GateError, with a code for each thing that is missing or wrong."""
+def plan(run: Ledger, uid: str) -> plans.Plan:
+    """Writes nothing. The plan that an apply carries out. Raises GateError, with a code for each thing that is missing
+    or wrong."""
     p = run.parameters
     demand(run)
     if not run.state.start["operator"]["name"]:
@@ -69,29 +61,40 @@ def authorise(run: Ledger, site: Site, uid: str) -> Authority:
             remedy="Only a dry run is possible here.",
             code="operator-unknown",
         )
-    plan = plans.find(run.folder.parent, p.plan)
+    found = plans.find(run.folder.parent, p.plan)
     for field, wanted in (("runbook", run.book.name), ("cluster", uid)):
-        if plan.document.get(field) != wanted:
+        if found.document.get(field) != wanted:
             raise GateError(
-                f"it was made for {field} {plan.document.get(field)}, this is {wanted}",
+                f"it was made for {field} {found.document.get(field)}, this is {wanted}",
                 subject=f"plan {p.plan[:19]}…",
                 remedy="Make a dry run here.",
                 code=f"plan-other-{field}",
             )
-    authority = _approved(run, site, plan)
-    run.journal.append(
-        "authorised",
-        {
-            "plan": plan.digest,
-            "dry_run": plan.run,
-            "approver": authority.approver,
-            "expires": authority.expires,
-            "break_glass": authority.break_glass,
-            "change_id": p.change_id,
-            "reason": p.reason,
-        },
-    )
-    return authority
+    return found
+
+
+def permit(run: Ledger, site: Site, found: plans.Plan) -> None:
+    """Appends `authorised`, unless it is what this kernel wrote last. Called before each change that is sent: an
+    approval may end, or be taken back, between two of them. Raises NotApproved, GateError `break-glass-forbidden`."""
+    approver, expires, glass = _approved(run, site, found)
+    granted = {
+        "plan": found.digest,
+        "dry_run": found.run,
+        "approver": approver,
+        "expires": expires,
+        "break_glass": glass,
+        "change_id": run.parameters.change_id,
+        "reason": run.parameters.reason,
+    }
+    if _last_granted(run) != granted:
+        run.journal.append("authorised", granted)
+
+
+def _last_granted(run: Ledger) -> Mapping[str, Any]:
+    for record in reversed(run.journal.records):
+        if record["event"] in ("authorised", "start", "resume"):
+            return record["data"] if record["event"] == "authorised" else {}
+    return {}
 
 
 def of_digest(run: Ledger, site: Site, digest: str) -> Approved:
@@ -114,29 +117,48 @@ def of_digest(run: Ledger, site: Site, digest: str) -> Approved:
 def _judged(run: Ledger, site: Site, folder: Path, digest: str) -> tuple[str, str]:
     """Approver and expiry of the approval that the parameter names, else of the one in the folder."""
     p = run.parameters
-    return approval.judge(
-        run.home / p.approval if p.approval else folder / approval.NAME,
-        site=site,
-        home=run.home,
-        operator=run.state.start["operator"]["name"],
-        change_id=p.change_id,
-        plan=digest,
-        now=run.clock(),
-    )
+    path = run.home / p.approval if p.approval else folder / approval.NAME
+    try:
+        return approval.judge(
+            path,
+            site=site,
+            home=run.home,
+            operator=run.state.start["operator"]["name"],
+            change_id=p.change_id,
+            plan=digest,
+            now=run.latest(),
+        )
+    except NotApproved as wrong:
+        remedy = _another(run, folder, path) if wrong.remedy == approval.AGAIN else wrong.remedy
+        subject = f"approval {_short(run, path)} of plan {digest[:19]}…"
+        raise NotApproved(wrong.message, subject=subject, remedy=remedy, code=wrong.code) from None
 
 
-def _approved(run: Ledger, site: Site, plan: plans.Plan) -> Authority:
+def _another(run: Ledger, folder: Path, path: Path) -> str:
+    """How to ask for another approval of the same plan."""
+    own = folder / approval.NAME
+    words = ["gpurunbook", "approve", _short(run, folder), "--key", "KEY", "--change-id", run.parameters.change_id]
+    asked = shlex.join([*words, "--replace"] if own.exists() else words)
+    there = "" if path == own else f", and put it and its signature in the place of {_short(run, path)}"
+    return f"Nothing more is sent. Ask for another one of this plan: `{asked}`{there}."
+
+
+def _short(run: Ledger, path: Path) -> str:
+    return str(path.relative_to(run.home) if path.is_relative_to(run.home) else path)
+
+
+def _approved(run: Ledger, site: Site, found: plans.Plan) -> tuple[str, str, bool]:
+    """Who approved it, until when, and whether glass is broken instead."""
     p = run.parameters
     if run.book.name not in site.approval:
-        return Authority(plan, "", "", break_glass=False)
+        return "", "", False
     if p.break_glass:
         if site.break_glass:
-            return Authority(plan, "", "", break_glass=True)
+            return "", "", True
         raise GateError(
             "the site file does not allow break_glass",
             subject="parameter 'break_glass'",
             remedy="Ask for an approval.",
             code="break-glass-forbidden",
         )
-    approver, expires = _judged(run, site, plan.folder, plan.digest)
-    return Authority(plan, approver, expires, break_glass=False)
+    return *_judged(run, site, found.folder, found.digest), False

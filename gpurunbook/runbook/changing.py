@@ -16,7 +16,7 @@ from gpurunbook.folder import keep
 from gpurunbook.journal import Record, canonical, timestamp
 from gpurunbook.plan import Change, Mutation, Planned, Table
 from gpurunbook.runbook import plans
-from gpurunbook.runbook.authority import BLANK, Authority, wanting
+from gpurunbook.runbook.authority import BLANK, wanting
 from gpurunbook.runbook.ledger import Ledger
 from gpurunbook.sources.door import Door, Outcome
 
@@ -39,9 +39,9 @@ def words(run: Ledger, step: str) -> dict[str, str]:
     }
 
 
-def finished(run: Ledger, door: Door, step: str, authority: Authority) -> bool:
+def finished(run: Ledger, door: Door, step: str, plan: plans.Plan) -> bool:
     """Writes nothing. Whether this run has carried out every mutation of the step, and each is still so."""
-    mutations = authority.plan.mutations(step)
+    mutations = plan.mutations(step)
     return bool(mutations) and all(_done(run, step, m) and door.holds(step, m, words(run, step)) for m in mutations)
 
 
@@ -50,19 +50,19 @@ def _done(run: Ledger, step: str, mutation: Mutation) -> bool:
     return any((d["step"], d["name"]) == (step, mutation.name) and d["how"] != "refused" for d in results)
 
 
-def perform(run: Ledger, door: Door, step: str, change: Change, authority: Authority | None) -> None:
+def perform(run: Ledger, door: Door, step: str, change: Change, plan: plans.Plan | None) -> None:
     """Changes what the step plans, or proves by dry run that it could; records, shows, and stops unless it is good.
 
-    authority: None for a dry run. What is sent is what the plan of the dry run says; before the first mutation of
-    the step the plan is made afresh, and must be the same. What this run did once and somebody undid is not done
-    again: that raises Drifted.
+    plan: that of the dry run, None in one. What is sent is what it says; before the first mutation of the step the
+    plan is made afresh, and must be the same. What this run did once and somebody undid is not done again: that
+    raises Drifted.
     """
     begun = any(begun_step == step for begun_step, _ in run.state.begun)
     seen, inputs = run.observe(change.needs, change.follow)
     planned = change.plan(seen) if not begun else Planned(_going_on(step))
     mutations = list(planned.mutations)
-    if authority is not None and not _refused(planned):
-        approved = authority.plan.mutations(step)
+    if plan is not None and not _refused(planned):
+        approved = plan.mutations(step)
         if not begun:
             _same(step, mutations, approved)
         mutations = approved
@@ -71,7 +71,7 @@ def perform(run: Ledger, door: Door, step: str, change: Change, authority: Autho
     files = dict(inputs)
     if not _refused(planned):
         for mutation in mutations:
-            if authority is not None and _done(run, step, mutation):
+            if plan is not None and _done(run, step, mutation):
                 _still_so(run, door, step, mutation)
             outcome = door.send(step, mutation, words(run, step))
             outcomes[mutation.name] = outcome
@@ -86,7 +86,7 @@ def perform(run: Ledger, door: Door, step: str, change: Change, authority: Autho
         against=change.against,
         extra={
             "mutations": [m.as_json() for m in mutations],
-            "applied": authority is not None,
+            "applied": plan is not None,
             "outcomes": {name: outcome.how for name, outcome in outcomes.items()},
         },
     )

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import re
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,7 @@ class Ledger:
         self.folder = folder
         self.home = home
         self.clock = clock
+        self._opened = clock(), time.monotonic()
         self.journal = Journal.open(folder / JOURNAL, clock)
 
     @property
@@ -71,6 +73,14 @@ class Ledger:
     def moment(self) -> datetime:
         """Writes nothing. The time to judge at: parameter `now` where it is there and set, else the clock."""
         return parameters.moment(self.parameters) or self.clock()
+
+    def latest(self) -> datetime:
+        """Writes nothing. The time by which it is judged whether something has ended: that of the clock or, where it
+        was set back, the latest of the journal and of all that has passed since this object was made."""
+        opened, ticks = self._opened
+        times = [self.clock(), opened + timedelta(seconds=time.monotonic() - ticks)]
+        times += [datetime.fromisoformat(record["time"]) for record in self.journal.records]
+        return max(times)
 
     def approved(self, digest: str) -> Approved:
         """Writes nothing. The approval of a digest. Raises NotApproved where the site demands one and there is none."""
@@ -119,9 +129,11 @@ class Ledger:
         """Why a step that has passed counts no more; "" while it does."""
         state, declared = self.state, self.book.step(step)
         record = state.judged[step]
-        hours = (self.clock() - datetime.fromisoformat(record["time"])).total_seconds() / 3600
-        if hours < -_AHEAD:
-            return f"{step} passed {-hours:.1f} h from now: this clock, or that one, is wrong"
+        passed = datetime.fromisoformat(record["time"])
+        ahead = (passed - self.clock()).total_seconds() / 3600
+        if ahead > _AHEAD:
+            return f"{step} passed {ahead:.1f} h from now: this clock, or that one, is wrong"
+        hours = (self.latest() - passed).total_seconds() / 3600
         if hours > lasts:
             return f"{step} passed {hours:.1f} h ago, and counts for {lasts:g} h: things change meanwhile"
         for need in declared.needs if declared else ():

@@ -25,7 +25,7 @@ from gpurunbook.findings import EXIT, Finding, Status, Verdict, worst
 from gpurunbook.folder import keep, parameters, workspace
 from gpurunbook.journal import Record, State, digest
 from gpurunbook.plan import Approved, Change, Check, Need, Observed, Progress, Wait
-from gpurunbook.runbook import authority, changing, identity, lease, left, waiting
+from gpurunbook.runbook import authority, changing, identity, lease, left, plans, waiting
 from gpurunbook.runbook.guard import Guard
 from gpurunbook.runbook.ledger import Ledger
 from gpurunbook.runbook.site import Site, load
@@ -95,7 +95,6 @@ class Run(Ledger):
         super().__init__(book, chosen, folder, home, clock)
         self._cluster: Cluster | None = None
         self._site: Site | None = None
-        self._authority: authority.Authority | None = None
         self.unshown: set[str] = set()
         self._guard = Guard(self, lambda: self._door, lambda: lease.demand(self, self.site.lease_namespace))
 
@@ -136,10 +135,11 @@ class Run(Ledger):
         _unevaluated(change, Change, f"run.change({step!r}, …)", "rb.nodes.cordon(…)")
         self.enter(step)
         with self.closing_on_error(step):
-            granted = self._authorised()
-            if granted is None or not changing.finished(self, self._door, step, granted):
-                lease.take(self, self._door, self.site.lease_namespace)
-            changing.perform(self, self._door, step, change, granted)
+            plan = authority.plan(self, self.cluster.uid) if self.parameters.apply else None
+            door = self._door if plan is None else self._permitted(plan)
+            if plan is None or not changing.finished(self, door, step, plan):
+                lease.take(self, door, self.site.lease_namespace)
+            changing.perform(self, door, step, change, plan)
 
     def wait(self, step: str, wait: Wait) -> None:
         """Follows the cluster until the wait is done; writes only what must be made again. A dry run does not wait.
@@ -247,14 +247,11 @@ class Run(Ledger):
 
     @property
     def _door(self) -> Door:
+        """Through it goes what needs no permit: a dry run, what was approved and must stand, and what gives back."""
         return Door(self.cluster, self.journal, apply=bool(getattr(self.parameters, "apply", False)))
 
-    def _authorised(self) -> authority.Authority | None:
-        if not self.parameters.apply:
-            return None
-        if self._authority is None:
-            self._authority = authority.authorise(self, self.site, self.cluster.uid)
-        return self._authority
+    def _permitted(self, plan: plans.Plan) -> Door:
+        return Door(self.cluster, self.journal, apply=True, permit=lambda: authority.permit(self, self.site, plan))
 
     def _close_planned(self) -> None:
         plan, lines = changing.close_planned(self)

@@ -214,14 +214,20 @@ class Connection:
         query: Sequence[tuple[str, str]] = (),
         body: bytes | None = None,
         content_type: str = "application/json",
+        again: Callable[[], None] | None = None,
     ) -> bytes:
-        """Sends one request. Raises the ClusterError of its status, or Unreachable without a whole answer."""
+        """Sends one request. Raises the ClusterError of its status, or Unreachable without a whole answer.
+
+        again: called before it is sent once more, with new credentials: a login may have taken long. May raise.
+        """
         try:
             return self._once(method, path, query, body, content_type)
         except Unauthorized:
             if self._reload is None:
                 raise
         self.renew()
+        if again is not None:
+            again()
         return self._once(method, path, query, body, content_type)
 
     def _once(

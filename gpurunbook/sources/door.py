@@ -19,6 +19,7 @@ from gpurunbook.errors import (
     Denied,
     Drifted,
     Garbled,
+    GateError,
     Invalid,
     NotFound,
     RunbookError,
@@ -77,8 +78,16 @@ class _Refused(Exception):
         self.error = error
 
 
+def _always() -> None:
+    pass
+
+
 class Door:
-    """Sends mutations to one cluster, with one journal. apply False: server-side dry run, nothing is persisted."""
+    """Sends mutations to one cluster, with one journal. apply False: server-side dry run, nothing is persisted.
+
+    permit: called before each request that changes something is sent, each try of it; raises GateError when it must
+    not be sent any more. What needs no request needs no permit.
+    """
 
     def __init__(
         self,
@@ -87,18 +96,20 @@ class Door:
         *,
         apply: bool,
         sleep: Callable[[float], None] = time.sleep,
+        permit: Callable[[], None] = _always,
     ) -> None:
         self._cluster = cluster
         self._journal = journal
         self._apply = apply
         self._sleep = sleep
+        self._permit = permit
 
     def send(self, step: str, mutation: Mutation, words: Mapping[str, str]) -> Outcome:
         """Changes one object of the cluster, or proves by dry run that it could.
 
         words: values of the placeholders. Raises Drifted with the field diff when the object or a judged field is
-        another one, ClusterError when the server refuses or cannot be reached. An intent without a result in the
-        journal means that it may have been carried out.
+        another one, ClusterError when the server refuses or cannot be reached, GateError without a permit. An intent
+        without a result in the journal means that it may have been carried out.
         """
         begun, done = self._announced(step, mutation)
         sent = {**words, **begun}
@@ -114,6 +125,7 @@ class Door:
         self._must_hold(mutation, before)
         if not self._apply:
             return self._rehearse(mutation, before, words)
+        self._permit()
         self._journal.append(
             "intent",
             {
@@ -144,7 +156,12 @@ class Door:
         current = before
         for attempt in range(1, ATTEMPTS + 1):
             try:
+                self._permit()
                 after = self._once(mutation, current, words, dry_run=False)
+            except GateError as wrong:
+                if unsure:
+                    raise
+                raise _Refused(wrong) from None
             except ClusterError as wrong:
                 unsure = unsure or isinstance(wrong, _LOST)
                 try:
@@ -224,6 +241,7 @@ class Door:
             query,
             json.dumps(_body(mutation, current, words), sort_keys=True).encode(),
             _CONTENT[mutation.patch],
+            again=None if dry_run else self._permit,
         )
         answer: dict[str, Any] = decode(raw, _spell(mutation))
         return answer

@@ -18,6 +18,7 @@ import yaml
 from embedded_server import SMALL, Embedded, start, stop
 
 import gpurunbook as rb
+from gpurunbook import errors
 from gpurunbook.declared.runbooks import declared
 from gpurunbook.journal import Record, State, read, replay
 from gpurunbook.nodes.cordon import ANNOTATION, TAINT, toleration
@@ -249,3 +250,17 @@ def marks(node: dict[str, Any]) -> tuple[bool, bool, bool]:
     """Unschedulable, tainted by us, owned by a run."""
     taints = node["spec"].get("taints") or []
     return node["spec"].get("unschedulable") is True, any(t["key"] == TAINT for t in taints), bool(owner(node))
+
+
+def refuses(lab: Lab, node: str, values: dict[str, Any], code: str, *, at: str = "mark") -> None:
+    """The apply is blocked with this code, at this step, and nothing of the target was touched."""
+    before = lab.seen(node)
+    with lab.requests() as seen, pytest.raises((errors.GateError, errors.Stopped)) as refused:
+        finish(lab.cordon(node, **values))
+    assert refused.value.code == code
+    found = ended(lab.out)
+    assert (found["verdict"], found["code"], found["step"]) == ("blocked", code, at)
+    assert found["left_behind"] == []
+    assert [c for c in changed(seen) if "/leases" not in c[1]] == []
+    assert lab.seen(node) == before
+    assert lab.lease(node) is None

@@ -1,7 +1,8 @@
 """The one door, against the embedded API server: what is sent, what is proven first, and what a lost answer means.
 
-Covered: dry run writes nothing, every refusal before sending, conflicts, lost answers, throttling, a crash between
-intent and result, create and delete. Left out: killing the process at every point, which the sweep does.
+Covered: dry run writes nothing, every refusal before sending, conflicts, lost answers, throttling, a permit that ends
+between two tries, a crash between intent and result, create and delete. Left out: killing the
+process at every point, which the sweep does.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import pytest
 from embedded_server import SMALL, start, stop
 
-from gpurunbook.errors import ClusterError, Denied, Drifted, Unreachable
+from gpurunbook.errors import ClusterError, Denied, Drifted, NotApproved, Unreachable
 from gpurunbook.journal import Journal, read
 from gpurunbook.plan import Mutation, Target
 from gpurunbook.sources.cluster import Cluster
@@ -246,3 +247,70 @@ def test_a_delete_takes_this_object_and_no_other(server, cluster, journal):
     other = door(cluster, journal).send("lease", Mutation(**{**vars(lease()), "name": "again"}), WORDS).after
     assert door(cluster, journal).send("lease", gone, WORDS).how == "already"
     assert cluster.object(path)["metadata"]["uid"] == other["metadata"]["uid"]
+
+
+# -- permits -----------------------------------------------------------------------------------------------------------
+
+
+class Permit:
+    """Good until something was asked of the server that changes it."""
+
+    def __init__(self, server):
+        self.server, self.ended = server, False
+
+    def __call__(self):
+        if self.ended or self.server.log(method="PATCH"):
+            raise NotApproved("it expired", code="approval-expired")
+
+
+def test_without_a_permit_nothing_is_announced_and_nothing_sent(server, cluster, journal):
+    permit = Permit(server)
+    permit.ended = True
+    with pytest.raises(NotApproved):
+        Door(cluster, journal, apply=True, permit=permit).send("mark", mark(cluster), WORDS)
+    assert (events(journal), server.log(method="PATCH"), annotation(cluster)) == ([], [], None)
+
+
+@pytest.mark.parametrize(
+    ("action", "done", "how"),
+    [
+        ({"status": 429, "retry_after": 1}, False, "refused"),
+        ({"status": 401}, False, "refused"),
+        ({"status": 409}, False, None),  # nothing moved, so that nothing is sent again
+        ({"status": 500}, False, "unknown"),
+        ({"reset": "before"}, False, "unknown"),
+        ({"reset": "after"}, True, "recovered"),
+    ],
+    ids=lambda value: str(value),
+)
+def test_a_permit_that_ends_between_two_tries_ends_them_and_tells_what_is_known(server, journal, action, done, how):
+    config = str(server.state / "kubeconfig")
+    cluster = Cluster("test", Connection(load("", config), lambda: load("", config), sleep=lambda _: None))
+    wanted = mark(cluster)
+    arm(server, {"method": "PATCH"}, action)
+    sending = Door(cluster, journal, apply=True, sleep=lambda _: None, permit=Permit(server))
+    if how == "recovered":
+        assert sending.send("mark", wanted, WORDS).how == how
+    else:
+        with pytest.raises(NotApproved if how else ClusterError):
+            sending.send("mark", wanted, WORDS)
+    assert len(server.log(method="PATCH")) == 1
+    assert (annotation(cluster) == "r1") == done
+    noted = [] if how == "unknown" else [("result", how or "refused")]
+    assert events(journal) == [("intent", None), *noted]
+
+
+def test_what_needs_no_request_needs_no_permit(server, cluster, journal):
+    wanted = mark(cluster)
+    door(cluster, journal).send("mark", wanted, WORDS)
+    permit = Permit(server)
+    permit.ended = True
+    sending = Door(cluster, journal, apply=True, permit=permit)
+    assert sending.send("mark", wanted, WORDS).how == "already"
+    assert sending.holds("mark", wanted, WORDS)
+
+
+def test_a_dry_run_needs_no_permit(server, cluster, journal):
+    permit = Permit(server)
+    permit.ended = True
+    assert Door(cluster, journal, apply=False, permit=permit).send("mark", mark(cluster), WORDS).how == "validated"

@@ -1,17 +1,16 @@
 """Whole runs of both runbooks against the embedded server, without a kernel: start, dry run, plan, approval, apply.
 
 Covered: the cluster and the operator that a start finds, each declared permission taken away in turn and zero 403 under
-the roles that the project ships, a dry run that writes nothing, every refusal of an apply, drift before it, approvals
-with real keys, and the cordon, release and adoption themselves. Not covered: what must stand, leases and leftovers
-(test_runs_standing.py), crashes (test_runs_resume.py), kernels (tests/notebooks), the real control plane (envtest).
+the roles that the project ships, a dry run that writes nothing, every refusal of an apply, drift before it, and
+the cordon, release and adoption themselves. Not covered: approvals (test_runs_approved.py), what must stand, leases
+and leftovers (test_runs_standing.py), crashes (test_runs_resume.py), kernels (tests/notebooks), the real control plane
+(envtest).
 """
 
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,7 @@ from gpurunbook.declared.book import Permission
 from gpurunbook.declared.runbooks import declared
 from gpurunbook.folder.parameters import load
 from gpurunbook.journal import Journal, canonical, digest
-from gpurunbook.runbook import approval, authority, permissions, plans
+from gpurunbook.runbook import authority, permissions, plans
 from gpurunbook.runbook.run import Run
 from gpurunbook.runbook.site import Site
 
@@ -171,7 +170,7 @@ def test_an_unknown_operator_may_plan_and_not_apply(lab: Lab) -> None:
     node = lab.node()
     lab.arm({"path": "/apis/authentication.k8s.io/.*"}, {"status": 404}, times=0)
     values = lab.planned(node)
-    refuses(lab, node, values, "operator-unknown")
+    runs.refuses(lab, node, values, "operator-unknown")
 
 
 @pytest.mark.parametrize(
@@ -404,20 +403,6 @@ def test_a_dry_run_whose_plan_cannot_be_kept_is_not_planned(lab: Lab) -> None:
 # -- apply -----------------------------------------------------------------------------------------------------------
 
 
-def refuses(lab: Lab, node: str, values: dict[str, Any], code: str, *, at: str = "mark") -> None:
-    """The apply is blocked with this code, at this step, and nothing of the target was touched."""
-    before = lab.seen(node)
-    with lab.requests() as seen, pytest.raises((errors.GateError, errors.Stopped)) as refused:
-        finish(lab.cordon(node, **values))
-    assert refused.value.code == code
-    found = ended(lab.out)
-    assert (found["verdict"], found["code"], found["step"]) == ("blocked", code, at)
-    assert found["left_behind"] == []
-    assert [c for c in runs.changed(seen) if "/leases" not in c[1]] == []
-    assert lab.seen(node) == before
-    assert lab.lease(node) is None
-
-
 def test_an_apply_makes_all_three_marks_in_one_patch_under_a_lease(lab: Lab) -> None:
     node = lab.node()
     values = lab.planned(node)
@@ -545,7 +530,7 @@ def test_an_apply_without_what_it_needs_asks_the_cluster_nothing(lab: Lab, field
     values = {"apply": True, "plan": "sha256:" + "0" * 64, "expect_cluster": lab.uid, field: value}
     with lab.requests() as seen:
         pass
-    refuses(lab, NODE, values, code, at="start")
+    runs.refuses(lab, NODE, values, code, at="start")
     with lab.requests() as seen, pytest.raises(errors.GateError):
         lab.cordon(NODE, **values)
     assert seen == []
@@ -553,7 +538,7 @@ def test_an_apply_without_what_it_needs_asks_the_cluster_nothing(lab: Lab, field
 
 def test_an_apply_with_a_plan_that_nobody_made_is_refused(lab: Lab) -> None:
     node = lab.node()
-    refuses(lab, node, {**lab.planned(node), "plan": "sha256:" + "0" * 64}, "plan-not-found")
+    runs.refuses(lab, node, {**lab.planned(node), "plan": "sha256:" + "0" * 64}, "plan-not-found")
 
 
 def test_an_altered_plan_is_not_the_plan(lab: Lab) -> None:
@@ -561,7 +546,7 @@ def test_an_altered_plan_is_not_the_plan(lab: Lab) -> None:
     values = lab.planned(node)
     path = runs.only(lab.out) / plans.NAME
     path.write_text(path.read_text().replace("NoSchedule", "NoExecute"))
-    refuses(lab, node, values, "plan-not-found")
+    runs.refuses(lab, node, values, "plan-not-found")
 
 
 def test_a_dry_run_that_was_gone_on_with_has_no_plan_any_more(lab: Lab) -> None:
@@ -570,7 +555,7 @@ def test_a_dry_run_that_was_gone_on_with_has_no_plan_any_more(lab: Lab) -> None:
     finish(run)
     values = {"apply": True, "plan": closing(run)["plan"], "expect_cluster": lab.uid}
     step(run, "whose")
-    refuses(lab, node, values, "plan-not-passed")
+    runs.refuses(lab, node, values, "plan-not-passed")
 
 
 def foreign_plan(lab: Lab, **other: str) -> str:
@@ -591,11 +576,11 @@ def foreign_plan(lab: Lab, **other: str) -> str:
 )
 def test_a_plan_for_elsewhere_is_refused(lab: Lab, other: dict[str, str], code: str) -> None:
     values = {"apply": True, "expect_cluster": lab.uid, "plan": foreign_plan(lab, **other)}
-    refuses(lab, lab.node(), values, code)
+    runs.refuses(lab, lab.node(), values, code)
 
 
 def test_a_plan_for_another_node_is_no_plan_for_this_one(lab: Lab) -> None:
-    refuses(lab, lab.node(), lab.planned(lab.node()), "plan-changed")
+    runs.refuses(lab, lab.node(), lab.planned(lab.node()), "plan-changed")
 
 
 # -- drift -----------------------------------------------------------------------------------------------------------
@@ -613,7 +598,7 @@ def test_a_change_of_what_the_plan_writes_beside_is_told_field_by_field(lab: Lab
     node = lab.node()
     values = lab.planned(node)
     lab.change(node, {"spec": {"taints": [{"key": "new", "effect": "NoSchedule"}]}})
-    refuses(lab, node, values, "plan-changed")
+    runs.refuses(lab, node, values, "plan-changed")
     message = ended(lab.out)["message"]
     assert "the plan made now is not the one of the dry run" in message
     assert "/spec/taints" in message
@@ -623,7 +608,7 @@ def test_another_hand_that_cordons_meanwhile_is_respected(lab: Lab) -> None:
     node = lab.node()
     values = lab.planned(node)
     lab.change(node, {"spec": {"unschedulable": True}})
-    refuses(lab, node, values, "cordon-of-another", at="whose")
+    runs.refuses(lab, node, values, "cordon-of-another", at="whose")
 
 
 @pytest.mark.parametrize("between", ["cordon", "holder", "taint", "replaced"])
@@ -694,116 +679,6 @@ def test_the_budget_blocks_before_anything(lab: Lab) -> None:
         finish(run)
     assert verdict(run) == ("blocked", "budget-exceeded")
     assert "GPU nodes are out already" in closing(run)["message"]
-
-
-# -- approvals -------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def keys(lab: Lab) -> Path:
-    """Keys of a lead and of the operator, both allowed to sign, and site files that name them."""
-    folder = lab.home / "keys"
-    folder.mkdir()
-    for name in ("lead", "oncall"):
-        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", str(folder / name)], check=True)
-    signers = "".join(f"{name} {(folder / f'{name}.pub').read_text()}" for name in ("lead", "oncall"))
-    (folder / "signers").write_text(signers)
-    common = {"signers": "keys/signers", "principals": {"oncall@example.com": "oncall"}, "approval": ["node_cordon"]}
-    for name, more in {
-        "approval": {},
-        "glass": {"break_glass": True},
-        "unmapped": {"principals": {}},
-        "others": {"approval": ["canary_upgrade"]},
-    }.items():
-        (lab.home / "parameters" / f"{name}.yaml").write_text(yaml.safe_dump({**common, **more}))
-    return folder
-
-
-def approved(keys: Path, folder: Path, plan: str, key: str = "lead", **more: Any) -> Path:
-    given: dict[str, Any] = {"change_id": "CHG-7", "expires": datetime.now(UTC) + timedelta(hours=1), **more}
-    return approval.approve(folder, plan=plan, key=keys / key, **given)
-
-
-def site(name: str) -> str:
-    return f"parameters/{name}.yaml"
-
-
-def test_an_approved_plan_is_applied_and_the_approver_written_down(lab: Lab, keys: Path) -> None:
-    node = lab.node()
-    values = lab.planned(node, site=site("approval"))
-    approved(keys, runs.only(lab.out), values["plan"])
-    run = lab.cordon(node, **values)
-    finish(run)
-    assert verdict(run) == ("pass", "all-steps-passed")
-    granted = next(r["data"] for r in records(run) if r["event"] == "authorised")
-    assert (granted["approver"], granted["plan"], granted["break_glass"]) == ("lead", values["plan"], False)
-
-
-def test_an_approval_elsewhere_is_named_by_a_parameter(lab: Lab, keys: Path, tmp_path: Path) -> None:
-    node = lab.node()
-    values = lab.planned(node, site=site("approval"))
-    path = approved(keys, tmp_path, values["plan"])
-    run = lab.cordon(node, **values, approval=str(path))
-    finish(run)
-    assert verdict(run) == ("pass", "all-steps-passed")
-
-
-@pytest.mark.parametrize(
-    ("given", "code"),
-    [
-        (None, "no-approval"),
-        ({"key": "oncall"}, "approved-by-operator"),
-        ({"plan": "sha256:" + "0" * 64}, "approval-other-plan"),
-        ({"change_id": "CHG-8"}, "approval-other-change"),
-        ({"expires": datetime.now(UTC) - timedelta(seconds=1)}, "approval-expired"),
-    ],
-)
-def test_an_apply_without_its_approval_is_blocked(
-    lab: Lab, keys: Path, given: dict[str, Any] | None, code: str
-) -> None:
-    node = lab.node()
-    values = lab.planned(node, site=site("approval"))
-    if given is not None:
-        approved(keys, runs.only(lab.out), **{"plan": values["plan"], **given})
-    refuses(lab, node, values, code)
-
-
-def test_an_operator_that_the_site_does_not_know_cannot_be_approved(lab: Lab, keys: Path) -> None:
-    node = lab.node()
-    values = lab.planned(node, site=site("unmapped"))
-    approved(keys, runs.only(lab.out), values["plan"])
-    refuses(lab, node, values, "operator-unmapped")
-
-
-def test_a_runbook_that_the_site_does_not_list_needs_none(lab: Lab, keys: Path) -> None:
-    run = lab.applied(lab.node(), site=site("others"))
-    assert verdict(run) == ("pass", "all-steps-passed")
-
-
-def test_glass_is_broken_only_where_the_site_allows_it_and_it_is_written_down(lab: Lab, keys: Path) -> None:
-    node = lab.node()
-    refuses(lab, node, lab.planned(node, site=site("approval"), break_glass=True), "break-glass-forbidden")
-    run = lab.applied(node, site=site("glass"), break_glass=True)
-    granted = next(r["data"] for r in records(run) if r["event"] == "authorised")
-    assert (granted["break_glass"], granted["approver"]) == (True, "")
-
-
-def test_glass_that_was_not_broken_still_needs_the_approval(lab: Lab, keys: Path) -> None:
-    node = lab.node()
-    refuses(lab, node, lab.planned(node, site=site("glass")), "no-approval")
-
-
-def test_a_kernel_asks_for_the_approval_again(lab: Lab, keys: Path) -> None:
-    node = lab.node()
-    values = lab.planned(node, site=site("approval"))
-    folder = runs.only(lab.out)
-    approved(keys, folder, values["plan"])
-    run = lab.cordon(node, **values)
-    finish(run, until="hands")
-    (folder / approval.NAME).unlink()
-    with pytest.raises(errors.NotApproved):
-        step(lab.cordon(node, **values, run_id=run.id), "mark")
-    assert marks(lab.seen(node)) == (False, False, False)
 
 
 def test_what_may_be_a_change_id_is_safe_inside_the_annotation() -> None:

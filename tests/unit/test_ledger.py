@@ -12,7 +12,7 @@ import resource
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -451,3 +451,30 @@ def test_without_a_closing_record_there_is_no_closing_scrap(
     with full(run.journal.path), pytest.raises(errors.JournalError), run.closing_on_error("one"):
         raise KeyError("x")
     assert shown() == []
+
+
+# -- time ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("clock", "journal", "ticks", "wanted"),
+    [
+        (1, 0, 0, 1),  # the clock
+        (-5, 0, 2, 2),  # it was set back: what has passed since
+        (-5, 3, 2, 3),  # nor before what is written down
+        (9, 3, 2, 9),  # it was set forward
+    ],
+)
+def test_what_has_ended_is_judged_by_a_time_that_goes_never_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: int, journal: int, ticks: int, wanted: int
+) -> None:
+    steady = [100.0]
+    monkeypatch.setattr("gpurunbook.runbook.ledger.time.monotonic", lambda: steady[0])
+    (tmp_path / "r1").mkdir()
+    run = ledger(tmp_path / "r1")
+    Journal.open(run.journal.path, lambda: NOON + timedelta(hours=journal)).append("resume", {"process": {}})
+    Journal.open(run.journal.path, lambda: NOON).append("resume", {"process": {}})
+    run.journal.refresh()
+    run.clock = lambda: NOON + timedelta(hours=clock)
+    steady[0] += ticks * 3600
+    assert run.latest() == NOON + timedelta(hours=wanted)

@@ -100,6 +100,29 @@ def test_the_manifest_has_the_digest_of_every_other_file(tmp_path: Path) -> None
     assert set(files) >= {"run.json", "after/audit.json"}
 
 
+@pytest.mark.parametrize(
+    ("granted", "approver", "glass"),
+    [
+        ([("a", "lead", False), ("a", "deputy", False), ("a", "lead", False)], "lead, deputy", False),
+        ([("a", "", False), ("a", "lead", False)], "lead", False),
+        ([("a", "lead", False), ("b", "deputy", False)], "deputy", False),  # the proposal was another one by then
+        ([("a", "", True), ("a", "lead", False)], "lead", True),
+    ],
+)
+def test_whoever_approved_what_was_done_is_named_and_broken_glass_stays_broken(
+    tmp_path: Path, granted: list[tuple[str, str, bool]], approver: str, glass: bool
+) -> None:
+    run = made.begun(tmp_path)
+    for plan, name, broken in granted:
+        run.journal.append("authorised", {"plan": plan, "approver": name, "break_glass": broken})
+    run.judge("audit", 3)
+    run.judge("ready", 4)
+    run.close("close", 5)
+    run.save()
+    manifest = seal(run.folder)
+    assert (manifest["approver"], manifest["break_glass"]) == (approver, glass)
+
+
 def test_verdict_and_findings_are_those_of_the_journal(tmp_path: Path) -> None:
     run = made.rejected(tmp_path)
     seal(run.folder)
