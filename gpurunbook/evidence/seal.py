@@ -298,9 +298,11 @@ def _quarantine(run_dir: Path, leaks: Iterable[str], notebook: str) -> dict[str,
         if name in _LIVE | bundle.OUTSIDE | {notebook} or name.startswith((f"{bundle.WITHHELD}/", ".")):
             continue
         target = aside / name
+        if target.exists():  # of an earlier seal
+            target = aside / f"{name}.{bundle.file_digest(path)[7:19]}"
         target.parent.mkdir(parents=True, exist_ok=True)
         path.replace(target)
-        moved[name] = f"{bundle.WITHHELD}/{name}"
+        moved[name] = target.relative_to(run_dir).as_posix()
     if aside.exists():
         aside.chmod(0o700)
     return moved

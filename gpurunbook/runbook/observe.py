@@ -28,6 +28,9 @@ from gpurunbook.plan import (
 from gpurunbook.sources import files
 from gpurunbook.sources.cluster import Cluster
 
+_NOTES = "inputs/withheld"
+"""Where it stands what is known of files that may not be kept. All else in `inputs/` begins with a digest."""
+
 
 class Observer:
     """Fetches needs. `inputs` collects the digest of each file of the user's, by its name under `inputs/`."""
@@ -99,16 +102,17 @@ class Observer:
         path = next((p for p in (Path(need.path), self._home / need.path) if p.is_dir()), Path(need.path))
         found = dict(files.folder(str(path), need.files, need.limit))
         sums = {name: digest(raw) for name, raw in sorted(found.items()) if isinstance(raw, bytes)}
-        place = f"inputs/{digest(repr(sums).encode())[7:19]}-{path.resolve().name}"
+        place = f"{digest(repr(sums).encode())[7:19]}-{path.resolve().name}"
         for name, raw in found.items():
             if isinstance(raw, bytes):
                 self._copy(f"{place}/{name}", raw, need.withhold(name, raw) if need.withhold else "")
         return found
 
-    def _copy(self, name: str, raw: bytes, withheld: str) -> None:
-        """The file itself; or, when it may not be kept, what is known of it under another name."""
+    def _copy(self, given: str, raw: bytes, withheld: str) -> None:
+        """The file itself; or, when it may not be kept, what is known of it, where no name of a file can lead."""
+        name = f"inputs/{given}"
         if withheld:
-            name, told = f"{name}.withheld", {"sha256": digest(raw), "bytes": len(raw), "withheld": withheld}
+            name, told = f"{_NOTES}/{given}", {"sha256": digest(raw), "bytes": len(raw), "withheld": withheld}
             raw = json.dumps(told, sort_keys=True).encode() + b"\n"
         keep.kept(self._folder / name, raw)
         self.inputs[name] = digest(raw)

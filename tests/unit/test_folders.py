@@ -6,6 +6,7 @@ copies under `inputs/`. Not covered: what the files mean (test_gate.py).
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
@@ -99,13 +100,36 @@ def test_of_a_file_that_may_not_be_kept_only_its_digest_is(tmp_path: Path) -> No
     look = Observer(tmp_path / "run", home, lambda: pytest.fail("no"), lambda: datetime.now(UTC), {})
     seen = look({"given": Folder("given", withhold=lambda name, data: "why" if name == "a.yaml" else "")})
     assert set(seen["given"].value) == {"a.yaml", "b.yaml"}, "it is judged all the same"
-    withheld, kept = sorted(look.inputs)
-    assert (kept.endswith("/b.yaml"), withheld.endswith("/a.yaml.withheld")) == (True, True)
+    kept, withheld = sorted(look.inputs)
+    assert kept.endswith("/b.yaml")
+    assert withheld == kept.replace("inputs/", "inputs/withheld/").replace("b.yaml", "a.yaml")
     told = (tmp_path / "run" / withheld).read_bytes()
     data = b"given/a.yaml"
     assert json.loads(told) == {"bytes": len(data), "sha256": digest(data), "withheld": "why"}
     assert look.inputs[withheld] == digest(told)
     assert not [path for path in (tmp_path / "run").rglob("*") if path.is_file() and path.read_bytes() == data]
+
+
+NAMES = ("x", "x.withheld", "x.withheld/y", "x.withheld.withheld", "withheld", "withheld/x", "inputs/withheld/x")
+BOTH = [
+    (one, other)
+    for one, other in itertools.permutations(NAMES, 2)
+    if not f"{one}/".startswith(f"{other}/") and not f"{other}/".startswith(f"{one}/")
+]
+
+
+@pytest.mark.parametrize(("withheld", "other"), BOTH)
+@pytest.mark.parametrize("folder", ["given", "withheld", "given.withheld"])
+def test_no_name_of_a_file_leads_to_the_note_of_another(tmp_path: Path, withheld: str, other: str, folder: str) -> None:
+    home = made(tmp_path, f"{folder}/{withheld}", f"{folder}/{other}")
+    look = Observer(tmp_path / "run", home, lambda: pytest.fail("no"), lambda: datetime.now(UTC), {})
+    look({"given": Folder(folder, withhold=lambda name, data: "why" if name == withheld else "")})
+    written = {name: (tmp_path / "run" / name).read_bytes() for name in look.inputs}
+    assert {name: digest(raw) for name, raw in written.items()} == look.inputs
+    (copy,) = [raw for name, raw in written.items() if not name.startswith("inputs/withheld/")]
+    assert copy == f"{folder}/{other}".encode()
+    (note,) = [json.loads(raw) for name, raw in written.items() if name.startswith("inputs/withheld/")]
+    assert note["sha256"] == digest(f"{folder}/{withheld}".encode())
 
 
 def test_another_content_of_the_same_folder_is_kept_beside_it(tmp_path: Path) -> None:

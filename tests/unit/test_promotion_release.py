@@ -182,7 +182,8 @@ def test_a_secret_that_is_refused_never_reaches_the_run_folder(tmp_path: Path) -
     seen = look({name: need for name, need in needs.items() if isinstance(need, Folder)})
     assert all(b"hunter2" in observed.value["bad.yaml"] for observed in seen.values()), "it is judged"
     kept = [path for path in (tmp_path / "run").rglob("*") if path.is_file()]
-    assert sorted({path.name for path in kept}) == ["bad.yaml.withheld", "good.yaml"]
+    assert sorted({path.name for path in kept}) == ["bad.yaml", "good.yaml"]
+    assert {path.relative_to(tmp_path / "run").parts[1] for path in kept if path.name == "bad.yaml"} == {"withheld"}
     assert not any(b"hunter2" in path.read_bytes() for path in kept)
 
 

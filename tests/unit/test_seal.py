@@ -690,6 +690,21 @@ def test_a_leak_withholds_the_evidence_and_leaves_the_verdict(tmp_path: Path, le
     assert not [p for p in others if scan(p.read_bytes())]
 
 
+def test_a_leak_is_put_aside_beside_an_earlier_one_of_its_name(tmp_path: Path) -> None:
+    run = made.passed(tmp_path)
+    (run.folder / "inputs").mkdir()
+    texts = {f"{NGC}{more}".encode() for more in ("", " again", " and again")}
+    for text in sorted(texts):
+        (run.folder / "inputs" / "x").write_bytes(text)
+        assert seal(run.folder)["evidence"] == "withheld"
+    aside = [path for path in (run.folder / "withheld").rglob("*") if path.is_file()]
+    assert {path.read_bytes() for path in aside} == texts
+    manifest = on_disk(run, "manifest.json")
+    for path in aside:
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        assert manifest["files"][path.relative_to(run.folder).as_posix()] == digest(path.read_bytes())
+
+
 def test_a_leak_in_the_journal_reaches_no_file_that_the_seal_writes(tmp_path: Path) -> None:
     run = made.begun(tmp_path)
     leaking = Finding("supply.audit", f"gpu-operator/pod/{NGC}", Status.WARN, "tag-only", "x")
