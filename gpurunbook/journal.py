@@ -92,9 +92,16 @@ def parse(raw: bytes, name: str = JOURNAL) -> list[Record]:
 
 
 def read(path: Path) -> list[Record]:
-    """Writes nothing. The records of the file at `path`; a missing file is an empty journal."""
+    """Writes nothing. The records of the file at `path`; a missing file is an empty journal.
+
+    A last line that is cut is read again once nobody appends: another process may be in the middle of it.
+    """
     try:
         raw = path.read_bytes()
+        if raw and not raw.endswith(b"\n"):
+            with path.open("rb") as file:
+                fcntl.flock(file, fcntl.LOCK_SH)
+                raw = file.read()
     except FileNotFoundError:
         return []
     except OSError as wrong:

@@ -5,11 +5,14 @@ and replay. Left out: power loss between write and fsync, which no test can make
 """
 
 import json
+import os
 import resource
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +20,7 @@ from gpurunbook import journal
 from gpurunbook.errors import JournalError, Raced
 from gpurunbook.findings import Verdict
 from gpurunbook.journal import Journal, parse, read, replay
+from tests.eventually import eventually
 
 NAN = b'{"data":{"x":NaN},"event":"e","hash":"h","prev":"p","seq":0,"time":"t"}'
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
@@ -94,6 +98,26 @@ def test_a_last_line_cut_off_by_a_crash_is_refused_by_read_and_dropped_by_open(t
     assert path.read_bytes() == whole
     again.append("step", {"step": "s3"})
     assert len(read(path)) == 4
+
+
+def test_a_reader_in_the_middle_of_an_append_waits_for_its_end(tmp_path):
+    filled(tmp_path)
+    path = tmp_path / "journal.jsonl"
+    whole = path.read_bytes()
+    half = whole.rindex(b"\n", 0, -1) + 20
+    path.write_bytes(whole[:half])
+    with ThreadPoolExecutor() as thread:
+        with journal.locked(path) as descriptor:
+            reader = thread.submit(read, path)
+            eventually(lambda: reader.done() or awaited(path))
+            os.pwrite(descriptor, whole[half:], half)
+        assert len(reader.result()) == 3
+
+
+def awaited(path):
+    """Whether somebody waits for the lock of the file."""
+    waiting = [line.split() for line in Path("/proc/locks").read_text().splitlines() if "->" in line]
+    return f":{path.stat().st_ino}" in {line[6][line[6].rindex(":") :] for line in waiting}
 
 
 def test_a_second_writer_is_noticed_before_anything_is_written(tmp_path):
