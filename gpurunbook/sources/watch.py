@@ -214,8 +214,6 @@ def follow(cluster: Cluster, needs: Mapping[str, Need]) -> Iterator[Callable[[fl
         if not isinstance(need, Pages | Object):
             raise TypeError(f"cannot be followed: {need!r}")
         streams.append(_Stream(name, need, cluster, changed))
-    for stream in streams:
-        stream.start()
 
     def after(seconds: float) -> dict[str, Observed]:
         try:
@@ -226,11 +224,16 @@ def follow(cluster: Cluster, needs: Mapping[str, Need]) -> Iterator[Callable[[fl
             pass
         return {stream.key: stream.observed() for stream in streams}
 
+    begun: list[_Stream] = []
     try:
+        for stream in streams:
+            begun.append(stream)
+            stream.start()
         yield after
     finally:
-        for stream in streams:
+        for stream in begun:
             stream.stop()
         end = time.monotonic() + 1.0
-        for stream in streams:
-            stream.join(max(0.0, end - time.monotonic()))
+        for stream in begun:
+            if stream.ident is not None:  # an interrupt may come before it has begun
+                stream.join(max(0.0, end - time.monotonic()))
