@@ -12,7 +12,6 @@ kwok plays the nodes that carry the annotation `kwok.x-k8s.io/node: fake`; other
 from __future__ import annotations
 
 import base64
-import contextlib
 import ctypes
 import json
 import os
@@ -41,7 +40,7 @@ REHEARSAL = "gpurunbook.io/rehearsal"
 HOLD = "envtest.gpurunbook.io/hold"
 """Annotation that keeps a pod as it is: Pending on its node, or Terminating."""
 
-READY_SECONDS = 60.0
+READY_SECONDS = 180.0
 COMPONENTS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok")
 
 AUDIT_POLICY = """
@@ -176,8 +175,8 @@ class ControlPlane:
     def requests(self, user: str = "") -> list[dict[str, Any]]:
         """Every request that users made, oldest first, as audit events; those of the control plane and the
         administrator are left out."""
-        lines = (self.folder / "audit.log").read_text().splitlines()
-        events = [json.loads(line) for line in lines]
+        whole = (self.folder / "audit.log").read_text().rpartition("\n")[0]  # the last line may be half written
+        events = [json.loads(line) for line in whole.splitlines()]
         return [e for e in events if e["stage"] == "ResponseComplete" and user in ("", e["user"]["username"])]
 
     def log(self, component: str) -> str:
@@ -197,7 +196,7 @@ class ControlPlane:
         assert self._supervisor.stdin is not None
         assert self._supervisor.stdout is not None
         self._supervisor.stdin.close()
-        self._supervisor.wait(timeout=30)
+        self._supervisor.wait(timeout=180)
         self._supervisor.stdout.close()
 
     def __enter__(self) -> ControlPlane:
@@ -211,7 +210,7 @@ class ControlPlane:
 
 def _etcd(url: str, call: str, body: dict[str, Any]) -> Any:
     request = urllib.request.Request(f"{url}/v3/{call}", json.dumps(body).encode(), method="POST")
-    with urllib.request.urlopen(request, timeout=30) as answer:
+    with urllib.request.urlopen(request, timeout=180) as answer:
         return json.load(answer)
 
 
@@ -232,7 +231,7 @@ def start() -> ControlPlane:
     assert supervisor.stdout is not None
     said = json.loads(supervisor.stdout.readline() or '{"error": "the supervisor ended without a word"}')
     if "error" in said:
-        supervisor.communicate(timeout=30)
+        supervisor.communicate(timeout=180)
         raise ControlPlaneError(said["error"])
     folder = Path(said["folder"])
     return ControlPlane(folder, said["url"], said["etcd"], Path(said["kubeconfig"]), said["pids"], supervisor)
@@ -246,12 +245,12 @@ def _die_with_parent() -> None:
     ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
 
 
-def _ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as held:
-        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
+def _held_port() -> socket.socket:
+    """A free port that nobody else is given while the socket is open: etcd and the API server are told to share it."""
+    held = socket.socket()
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    held.bind(("127.0.0.1", 0))
+    return held
 
 
 class Supervisor:
@@ -260,7 +259,8 @@ class Supervisor:
     def __init__(self, folder: Path) -> None:
         self.folder, self.programs = folder, assets()
         self.running: dict[str, subprocess.Popen[bytes]] = {}
-        client, peer, secure = _ports(3)
+        self._held = [_held_port() for _ in range(3)]
+        client, peer, secure = (held.getsockname()[1] for held in self._held)
         self.etcd, self.peer = f"http://127.0.0.1:{client}", f"http://127.0.0.1:{peer}"
         self.port, self.url = secure, f"https://127.0.0.1:{secure}"
 
@@ -299,6 +299,7 @@ class Supervisor:
             listen_peer_urls=self.peer,
             initial_advertise_peer_urls=self.peer,
             initial_cluster=f"default={self.peer}",
+            socket_reuse_port="true",
             unsafe_no_fsync="true",
             log_level="warn",
         )
@@ -320,6 +321,7 @@ class Supervisor:
             bind_address="127.0.0.1",
             advertise_address="127.0.0.1",
             secure_port=self.port,
+            permit_port_sharing="true",
             tls_cert_file=pki / "server.crt",
             tls_private_key_file=pki / "server.key",
             client_ca_file=pki / "ca.crt",
@@ -416,6 +418,8 @@ class Supervisor:
             except subprocess.TimeoutExpired:  # the API server waits for open watches
                 process.kill()
                 process.wait()
+        for held in self._held:
+            held.close()
 
 
 def main() -> int:

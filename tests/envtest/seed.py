@@ -11,6 +11,7 @@ rivals.py.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
@@ -23,6 +24,7 @@ from gpurunbook.embedded.seed import REHEARSAL, fill
 from gpurunbook.embedded.store import Store
 from tests.envtest.controlplane import HOLD, ControlPlane
 from tests.envtest.rivals import READS_LOG
+from tests.eventually import eventually
 
 Obj = dict[str, Any]
 
@@ -69,7 +71,7 @@ class Seeder:
         self._first = {path for _, path, _ in self._there()}
         self._written: set[str] = set()
 
-    def show(self, folder: Path, seconds: float = 60) -> None:
+    def show(self, folder: Path, seconds: float = 180) -> None:
         """Deletes what an earlier fixture and its runs left, writes what this one holds, and waits until nodes are
         usable and controllers have made their part.
 
@@ -101,7 +103,7 @@ class Seeder:
             _write(self._admin, resource, path, obj)
             if resource.table == CRDS:
                 _until(seconds, partial(self._unserved, path))
-        _until(seconds, self._unfinished)
+        _until(seconds, partial(self._unfinished, _daemons(store)))
         for path, later in marks.items():
             for part, place in (("spec", path), ("status", f"{path}/status")):
                 if later[part]:
@@ -119,7 +121,7 @@ class Seeder:
                     yield resource, _path(resource, obj), obj
 
     def _listed(self, resource: Resource) -> list[Obj]:
-        end = time.monotonic() + 30
+        end = time.monotonic() + 180
         while True:
             reply = self._admin.send("GET", _collection(resource, ""))
             if reply.code == 200:
@@ -171,17 +173,26 @@ class Seeder:
             if not due <= {(taint["key"], taint["effect"]) for taint in taints}:
                 yield path
 
-    def _unfinished(self) -> Iterator[str]:
+    def _unfinished(self, daemons: Counter[tuple[str, str]]) -> Iterator[str]:
+        """What kubelets and controllers still have to do. daemons: how many pods each DaemonSet has in the fixture; it
+        wants fewer as long as its controller has not seen that a node is usable."""
         for node in self._admin.call("GET", "/api/v1/nodes")["items"]:
             if any(taint["key"] == "node.kubernetes.io/not-ready" for taint in node["spec"].get("taints", ())):
                 yield f"Node {node['metadata']['name']}"
-        for pod in self._admin.call("GET", "/api/v1/pods", fieldSelector="status.phase=Pending")["items"]:
-            if HOLD not in pod["metadata"].get("annotations", {}):
-                yield f"Pod {pod['metadata']['name']} (Pending on {pod['spec'].get('nodeName', 'no node')})"
+        for pod in self._admin.call("GET", "/api/v1/pods")["items"]:
+            meta, phase = pod["metadata"], pod["status"].get("phase")
+            if phase == "Pending" and HOLD not in meta.get("annotations", {}):
+                yield f"Pod {meta['name']} (Pending on {pod['spec'].get('nodeName', 'no node')})"
+            elif _owners(pod) and "deletionTimestamp" in meta:
+                yield f"Pod {meta['name']} (Terminating)"
         for table, done in ((_DAEMONSETS, _rolled_out), (_DEPLOYMENTS, _available), (_JOBS, _complete)):
             for obj in self._admin.call("GET", f"/apis/{table[0]}/v1/{table[1]}")["items"]:
                 if not done(obj):
                     yield f"{table[1]} {obj['metadata']['name']} {obj['status']}"
+        for daemonset in self._admin.call("GET", "/apis/apps/v1/daemonsets")["items"]:
+            meta, wanted = daemonset["metadata"], daemonset["status"].get("desiredNumberScheduled", 0)
+            if wanted < (due := daemons[meta["namespace"], meta["name"]]):
+                yield f"daemonsets {meta['name']} (wants {wanted} pods of {due})"
 
 
 def users(plane: ControlPlane, folder: Path) -> dict[str, Path]:
@@ -211,6 +222,13 @@ def _label(resource: Resource, obj: Obj) -> str:
 
 def _owners(obj: Obj) -> set[str]:
     return {owner["uid"] for owner in obj["metadata"].get("ownerReferences", ())}
+
+
+def _daemons(store: Store) -> Counter[tuple[str, str]]:
+    """How many pods each DaemonSet has, by its namespace and name."""
+    pods = [entry.object()["metadata"] for entry in store.all(_PODS)]
+    owners = [(meta["namespace"], owner) for meta in pods for owner in meta.get("ownerReferences", ())]
+    return Counter((place, owner["name"]) for place, owner in owners if owner["kind"] == "DaemonSet")
 
 
 def _odd(obj: Obj) -> bool:
@@ -271,12 +289,20 @@ def _replace(admin: Client, resource: Resource, path: str, body: Obj) -> None:
         return
     if resource.table == _JOBS:  # cannot be changed, and has run
         return
-    before = admin.call("GET", path)
-    body["metadata"]["resourceVersion"] = before["metadata"]["resourceVersion"]
-    after = admin.call("PUT", path, body)
+    while True:
+        before = admin.call("GET", path)
+        body["metadata"]["resourceVersion"] = before["metadata"]["resourceVersion"]
+        reply = admin.send("PUT", path, body)
+        if reply.code == 200:
+            break
+        if reply.code != 409:  # 409: a controller wrote it between the two
+            raise Refused(reply.code, reply.body)
+    after = reply.body
     changed = before["metadata"].get("generation") != after["metadata"].get("generation")
     if resource.table == _DAEMONSETS and changed:  # OnDelete, or one node after the other
-        namespace = after["metadata"]["namespace"]
+        namespace, generation = after["metadata"]["namespace"], after["metadata"]["generation"]
+        # A pod that is deleted before the controller knows the new template is made again from the old one.
+        eventually(lambda: admin.call("GET", path)["status"].get("observedGeneration") == generation)
         for pod in admin.call("GET", f"/api/v1/namespaces/{namespace}/pods")["items"]:
             if after["metadata"]["uid"] in _owners(pod):
                 admin.send("DELETE", f"/api/v1/namespaces/{namespace}/pods/{pod['metadata']['name']}")
@@ -301,7 +327,10 @@ def _rolled_out(obj: Obj) -> bool:
 
 
 def _available(obj: Obj) -> bool:
-    return bool(obj["status"].get("availableReplicas", 0) == obj["spec"].get("replicas", 1))
+    status = obj["status"]
+    settled = status.get("observedGeneration") == obj["metadata"]["generation"]
+    counts = {status.get(kind, 0) for kind in ("replicas", "updatedReplicas", "availableReplicas")}
+    return bool(settled and counts == {obj["spec"].get("replicas", 1)})
 
 
 def _complete(obj: Obj) -> bool:

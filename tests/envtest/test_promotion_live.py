@@ -24,6 +24,8 @@ from gpurunbook.folder import parameters
 from gpurunbook.headless import execute
 from gpurunbook.runbook import given, permissions
 from gpurunbook.runbook.site import Site
+from gpurunbook.sources.cluster import Cluster
+from gpurunbook.sources.connection import Connection, load
 from gpurunbook.supply import admission
 from tests.conftest import started
 from tests.envtest.controlplane import ControlPlane
@@ -89,11 +91,12 @@ def strange(admin: Client) -> Any:
     return admin.send("POST", "/api/v1/namespaces/gpu-operator/pods", body, dryRun="All")
 
 
-def allow(admin: Client, wanted: list[Any]) -> None:
-    """Gives the operator what the project's role says, and nothing else."""
+def allow(admin: Client, operator: Cluster, wanted: list[Any]) -> None:
+    """Gives the operator what the project's role says, and nothing else, and waits until the server knows both."""
     for binding in admin.call("GET", f"{RBAC}/clusterrolebindings")["items"]:
         if binding["metadata"]["name"] in ("sre", "sre-leads"):
             admin.call("DELETE", f"{RBAC}/clusterrolebindings/{binding['metadata']['name']}")
+    eventually(lambda: operator.missing(wanted) == wanted)
     for role in yaml.safe_load_all(permissions.role("promotion", wanted)):
         kind, meta = role["kind"], role["metadata"]
         place = f"{RBAC}/namespaces/{meta['namespace']}" if "namespace" in meta else RBAC
@@ -103,6 +106,7 @@ def allow(admin: Client, wanted: list[Any]) -> None:
         admin.call(
             "POST", f"{place}/{kind.lower()}bindings", {"metadata": meta, "roleRef": reference, "subjects": [subject]}
         )
+    eventually(lambda: not operator.missing(wanted))
 
 
 def test_the_release_is_promoted_while_admission_denies_everything_else(
@@ -122,13 +126,11 @@ def test_the_release_is_promoted_while_admission_denies_everything_else(
         "canary_nodes": ["gpu-0000", "gpu-0001", "gpu-0002"],
     }
     wanted = permissions.needed(declared("promotion"), parameters.load(declared("promotion"), values), Site())
-    allow(enforced, wanted)
     kubeconfig = controlplane.user(OPERATOR, "sre")
     monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
-    operator = Client.of_kubeconfig(kubeconfig)
-    eventually(lambda: operator.send("GET", "/api/v1/namespaces/kube-dc/configmaps/gpu-profiles").code == 200)
+    allow(enforced, Cluster("", Connection(load("", str(kubeconfig)))), wanted)
     before = len(controlplane.requests(OPERATOR))
-    outcome = execute.run("promotion", values, home=home, out=home / "outputs", cell_seconds=120)
+    outcome = execute.run("promotion", values, home=home, out=home / "outputs", cell_seconds=600)
     assert (str(outcome.verdict), outcome.code, outcome.evidence) == ("pass", "all-steps-passed", "sealed"), outcome
     sent = controlplane.requests(OPERATOR)[before:]
     assert sent and {event["verb"] for event in sent} <= {"get", "list", "create"}
