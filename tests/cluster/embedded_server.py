@@ -43,7 +43,7 @@ class Embedded:
 def command(state: Path, *arguments: str | Path, check: bool = True) -> subprocess.CompletedProcess[str]:
     """Run the starter."""
     line = [sys.executable, "-m", "gpurunbook.embedded", "--state", state, *arguments]
-    return subprocess.run([str(part) for part in line], capture_output=True, text=True, check=check, timeout=60)
+    return subprocess.run([str(part) for part in line], capture_output=True, text=True, check=check, timeout=300)
 
 
 def start(state: Path, seed: Path | None = SMALL, idle: float = 3600) -> Embedded:
@@ -60,7 +60,7 @@ def stop(state: Path) -> None:
     except FileNotFoundError:
         return
     Embedded(state, info).control("POST", "stop")
-    end = time.monotonic() + 20
+    end = time.monotonic() + 180
     with (state / "lock").open() as lock:
         while True:
             try:

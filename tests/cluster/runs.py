@@ -95,7 +95,7 @@ class Lab:
         return open_run(declared(book), {"cluster": self.context, **values})
 
     def cordon(self, node: str, **values: Any) -> Run:
-        return self.open("node_cordon", **{"node": node, "max_out": 999, "wait_seconds": 5, **GIVEN, **values})
+        return self.open("node_cordon", **{"node": node, "max_out": 999, "wait_seconds": 60, **GIVEN, **values})
 
     def planned(self, node: str, **values: Any) -> dict[str, Any]:
         """The parameters of an apply, by its dry run."""

