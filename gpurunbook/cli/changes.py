@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from datetime import UTC, datetime, timedelta
@@ -287,27 +288,22 @@ def resume(run: str, out: Path | None) -> int:
 
     A run that closed pass or planned is refused: going on would take its verdict and its evidence back.
     """
-    from gpurunbook.errors import InputError
-    from gpurunbook.findings import EXIT
+    from gpurunbook.errors import InputError, JournalError
+    from gpurunbook.findings import EXIT, Verdict
     from gpurunbook.folder import workspace
     from gpurunbook.journal import JOURNAL, read, replay
 
     folder = workspace.located(Path(run), out).resolve()
     run = folder.name
     runbook = str(workspace.record(folder)["runbook"])
-    state = replay(read(folder / JOURNAL))
-    if EXIT[state.verdict] == 0:
+    verdict = Verdict.UNKNOWN
+    with contextlib.suppress(JournalError):  # a line that a crash has cut is taken off, all else is told
+        verdict = replay(read(folder / JOURNAL)).verdict
+    if EXIT[verdict] == 0:
         raise InputError(
-            f"it closed {state.verdict}: there is nothing to go on with",
+            f"it closed {verdict}: there is nothing to go on with",
             subject=f"run {run}",
             remedy=f"`gpurunbook new {runbook}` starts another one.",
             code="run-closed",
-        )
-    if not state.start and workspace.given(folder) is None:
-        raise InputError(
-            "it never started, and its folder does not say what it was given: it could go to another cluster",
-            subject=f"run {run}",
-            remedy=f"`gpurunbook new {runbook}` starts another one.",
-            code="not-started",
         )
     return _change(runbook, [], files=(), sets=(), cluster="", out=folder.parent, run_id=run)

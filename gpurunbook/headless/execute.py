@@ -23,7 +23,7 @@ from gpurunbook.findings import EXIT, Verdict
 from gpurunbook.folder import keep, parameters, workspace
 from gpurunbook.headless import engine, expectation
 from gpurunbook.headless.signals import Signals
-from gpurunbook.journal import JOURNAL, Record, read, replay
+from gpurunbook.journal import JOURNAL, Journal, Record, read, replay
 
 SEALED, UNSEALED, WITHHELD = "sealed", "unsealed", "withheld"
 
@@ -111,8 +111,8 @@ def run(
     """Makes or resumes a run, executes its working copy in place and seals it.
 
     values: parameters that were judged already; those of an earlier start stay where none is given anew. again: a run
-    that closed well and is sealed is executed again all the same. Raises GateError, RunInUse and RunBound before
-    anything is touched; whatever happens later is in the outcome.
+    that closed well and is sealed is executed again all the same. Raises GateError, RunInUse, RunBound and InputError
+    before anything is touched; whatever happens later is in the outcome.
     """
     began = time.monotonic()
     with (
@@ -139,11 +139,19 @@ def run(
 
 def _taken(run_dir: Path, copy: Path, book: Runbook, values: Mapping[str, Any]) -> dict[str, Any]:
     """Keeps what is given in the run's folder, before anything that may be stopped. All parameters that the notebook
-    does not have by itself. Raises RunBound when something has counted by others."""
+    does not have by itself. Raises RunBound when something has counted by others, InputError `not-started` when nobody
+    can tell what the run was given: with the defaults it could go to another cluster."""
     records: list[Record] = []
     with contextlib.suppress(JournalError):  # told with the outcome
-        records = read(run_dir / JOURNAL)
+        records = Journal.open(run_dir / JOURNAL).records
     state = replay(records)
+    if not state.start and workspace.given(run_dir) is None:
+        raise InputError(
+            "it never started, and its folder does not say what it was given: it could go to another cluster",
+            subject=f"run {run_dir.name}",
+            remedy=f"`gpurunbook new {book.name}` starts another one.",
+            code="not-started",
+        )
     engine.accept(run_dir, book, state, values)
     given = workspace.given(run_dir) or {}
     had = {**injected(copy), **given}

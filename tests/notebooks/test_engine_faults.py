@@ -121,16 +121,58 @@ def test_a_run_stopped_before_its_kernel_starts_is_named_and_keeps_what_it_was_g
     assert given["reason"] == "given"
 
 
-def test_a_run_whose_parameters_nobody_knows_is_not_resumed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("journal", [None, b"", b'{"data":{"run":"o'])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("resume", "one"),
+        ("run", tiny.RUNBOOK, "--run-id", "one"),
+        ("run", tiny.RUNBOOK, "--run-id", "one", "--set", "reason=given"),  # and what else was it given?
+        ("run", tiny.RUNBOOK, "--set", "run_id=one"),
+    ],
+    ids=" ".join,
+)
+def test_a_run_whose_parameters_nobody_knows_is_not_gone_on_with(
+    tmp_path: Path, words: tuple[str, ...], journal: bytes | None
+) -> None:
     home = tiny.lay(tmp_path, "closes")
     run_dir = home / "outputs" / "one"
     run_dir.mkdir(parents=True)
-    (run_dir / "run.json").write_text(json.dumps({"run": "one", "runbook": tiny.RUNBOOK, "home": str(home)}))
-    process = tiny.gpurunbook(home, "resume", "one")
+    record = json.dumps({"run": "one", "runbook": tiny.RUNBOOK, "home": str(home)})
+    (run_dir / "run.json").write_text(record)
+    if journal is not None:
+        (run_dir / "journal.jsonl").write_bytes(journal)
+    process = tiny.gpurunbook(home, *words)
     _, told = process.communicate(timeout=SECONDS)
     assert process.returncode == 2
     assert "does not say what it was given" in told
-    assert [path.name for path in run_dir.iterdir()] == ["run.json"]
+    assert (run_dir / "run.json").read_text() == record
+    assert {path.name for path in run_dir.iterdir()} <= {"run.json", "journal.jsonl", "driver.lock"}
+    assert read(run_dir / "journal.jsonl") == []
+
+
+@pytest.mark.parametrize("words", [("resume",), ("run", tiny.RUNBOOK, "--run-id")], ids=" ".join)
+def test_a_run_whose_last_line_a_crash_has_cut_goes_on_with_its_own_parameters(
+    tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    home = tiny.lay(tmp_path, "closes")
+    run_dir = home / "outputs" / "one"
+    given = ("--set", "reason=given", "--set", "pod_json=pods.json")
+    begun = tiny.gpurunbook(home, "run", tiny.RUNBOOK, "--run-id", "one", *given)
+    assert begun.communicate(timeout=SECONDS) and begun.returncode == 0
+    record = json.loads((run_dir / "run.json").read_text())
+    del record["parameters"]  # as an earlier version wrote it
+    (run_dir / "run.json").write_text(json.dumps(record))
+    for name in ("manifest.json", f"{tiny.RUNBOOK}.ipynb"):
+        (run_dir / name).unlink()
+    lines = (run_dir / "journal.jsonl").read_bytes().splitlines(keepends=True)
+    (run_dir / "journal.jsonl").write_bytes(b"".join(lines[:2]) + lines[2][:20])
+    on = tiny.gpurunbook(home, *words, "one")
+    card, told = on.communicate(timeout=SECONDS)
+    assert on.returncode == 0, (card, told)
+    starts = [record["data"]["parameters"]["reason"] for record in read(run_dir / "journal.jsonl")[:1]]
+    assert starts == ["given"]
+    assert tiny.events(run_dir).count("start") == 1
 
 
 def test_a_killed_driver_leaves_a_whole_file_that_claims_nothing(tmp_path: Path) -> None:
