@@ -7,9 +7,10 @@ registry/repository/tag maps of Helm values, environment variables of operators,
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from functools import cached_property
 
-from gpurunbook.supply import references
+from gpurunbook.supply import mentions, parameters, references
 from gpurunbook.supply.flaws import Flaw, not_final
 from gpurunbook.supply.strictyaml import List, Map, Node, Text
 from gpurunbook.supply.tree import Trail, dotted, word
@@ -96,6 +97,10 @@ class Images:
         self._patterns = word(doc, "apiVersion").startswith(_KYVERNO)
         self._values = values
 
+    @cached_property
+    def _parameters(self) -> dict[str, list[Text]]:
+        return parameters.given(self._doc)
+
     def operand(self, trail: Trail) -> bool:
         """Writes nothing. Whether a reference can stand in a mapping because of where it is."""
         if trail is None:
@@ -119,7 +124,7 @@ class Images:
             yield from self._tag(_first(node, "version"), dotted(trail, "version"))
         if "url" in parts:
             yield from self._addressed(node, trail)
-        if "reference" in parts and key == "image":  # of an image volume
+        if "reference" in parts and key == "image" and not {"tag", "digest"} & parts.keys():  # of an image volume
             yield from self._judge(parts["reference"], dotted(trail, "reference"))
         if "newTag" in parts or "newName" in parts:
             yield from self._kustomized(node, trail)
@@ -148,7 +153,7 @@ class Images:
 
     def _valued(self, value: Node, text: str, name: str, trail: Trail, path: str) -> Iterator[Flaw]:
         """A value beside a name, in an environment say, or beside the path of a JSON patch."""
-        if _ENVIRONMENT.fullmatch(name):
+        if _ENVIRONMENT.fullmatch(name) or mentions.is_image(name, text):
             yield from self._judge(value, dotted(trail, f"value of {name}"))
         elif path.endswith("/image"):
             yield from self._judge(value, dotted(trail, f"value of {path}"))
@@ -165,6 +170,31 @@ class Images:
             before = text
             if reference and reference[0] != "-" and not _EXPANDED.fullmatch(reference):
                 yield from self._judge(Text(reference, False, item.line), f"{dotted(trail)}[{n}]")
+
+    def mentioned(self, value: Text, field: str) -> Iterator[Flaw]:
+        """Writes nothing. What is against the references that a text of another kind mentions, at their lines."""
+        for number, reference in mentions.mentions(value.text):
+            line = value.line + (number if value.block else 0)
+            yield from self._judge(Text(reference, False, line), field)
+
+    def texts(self, node: Map | List, trail: Trail, taken: Collection[str]) -> Iterator[Flaw]:
+        """Writes nothing. What is against references in texts that are no documents. taken: fields that are judged."""
+        if self._patterns or self._kind in mentions.SPEAKING:
+            return
+        noted = trail is not None and trail[1] == "annotations"
+        for key, value in node.items.items() if isinstance(node, Map) else enumerate(node.items):
+            if not isinstance(value, Text) or key in mentions.PROSE or (field := dotted((trail, key))) in taken:
+                continue
+            text = value.text
+            if not mentions.is_word(text):
+                if not noted and key != "image" and mentions.concern(text):
+                    yield from self.mentioned(value, field)
+            elif key in _KEYS and not _elsewhere(trail):
+                continue  # judged with what stands beside it
+            elif moved := _moved(text):
+                yield from self._judge(Text(moved, False, value.line), field)
+            elif isinstance(key, str) and _elsewhere(trail) and mentions.is_image(key, text):
+                yield from self._judge(value, field)
 
     def _container(self, node: Map, trail: Trail) -> Iterator[Flaw]:
         image = node.items.get("image")
@@ -218,7 +248,7 @@ class Images:
 
     def _mapped(self, node: Map, trail: Trail) -> Iterator[Flaw]:
         """`{registry, repository, tag, digest}`, as Helm values have it."""
-        repository = word(node, "repository")
+        repository = word(node, "repository") or word(node, "reference")
         if _elsewhere(trail) or "://" in repository:
             return
         tag, digest = _first(node, "tag", "imageTag", "version"), word(node, "digest")
@@ -263,6 +293,10 @@ class Images:
             yield Flaw(value.line, field, "invalid-reference", "is no text", _REMEDY["invalid-reference"])
             return
         if self._patterns and _PATTERN.search(value.text):
+            return
+        if (name := parameters.asked(self._doc, value.text)) and (given := self._parameters.get(name)):
+            for one in given:
+                yield from self._judge(one, f"{field}, parameter {name}")
             return
         if flaw := not_final(value, field):
             yield flaw

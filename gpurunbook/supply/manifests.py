@@ -17,12 +17,12 @@ from dataclasses import dataclass, replace
 from gpurunbook.errors import InputError
 from gpurunbook.findings import Status
 from gpurunbook.leaks import suspect
-from gpurunbook.supply import images, secrets, strictyaml
+from gpurunbook.supply import images, mentions, secrets, strictyaml
 from gpurunbook.supply.beside import Beside, hidden
 from gpurunbook.supply.charts import judge_charts
 from gpurunbook.supply.found import Found, Notes, Place
 from gpurunbook.supply.images import Images
-from gpurunbook.supply.packed import BINARY, DEPTH, SHORTEST, VALUES, Packed, concern, packed
+from gpurunbook.supply.packed import BINARY, DEPTH, SHORTEST, VALUES, Packed, begins, concern, filled, packed
 from gpurunbook.supply.releases import CARRYING, CONCERNED, Layer, Releases, files_of
 from gpurunbook.supply.secrets import Secrets
 from gpurunbook.supply.settings import judge_policy
@@ -33,6 +33,9 @@ LIMIT = 64 << 20
 """Bytes of one file, and of all that is unpacked in a review."""
 
 _CRD = "CustomResourceDefinition"
+_SCHEMA = frozenset({"$schema", "swagger", "openapi"})
+"""Of a schema of values, or of an interface: as a CRD and a Chart.yaml they speak of images, and hold none."""
+
 _PATCH = re.compile(r"(?<![A-Za-z])patch|(?<=[a-z])Patch|PATCH")
 """In the name of a field: a word of its own, as in patches, jsonPatch and 10-patch.yaml, not in dispatch."""
 
@@ -145,7 +148,7 @@ class Review:
         note = self._notes.note
         found = Images(doc, "" if patch and kind in images.WORKLOADS else kind, own, values=values)
         hidden = Secrets(doc, kind, place)
-        schema = kind == _CRD or place.name == "Chart.yaml"  # they speak of images, and hold none
+        schema = kind == _CRD or place.name == "Chart.yaml" or not _SCHEMA.isdisjoint(doc.items)
         always = _SECRET if hidden.encrypted else 0
         told = _TOLD.get
         inner: set[int] = set()
@@ -155,6 +158,7 @@ class Review:
                 for item in node.items:
                     if type(item) is Text and len(item.text) > 2:
                         marks |= _ITEM | (_PACKED if len(item.text) >= SHORTEST and concern(item.text) else 0)
+                        marks |= _MENTION if len(item.text) > 15 and mentions.concern(item.text) else 0
                 if marks & _ITEM:
                     note(place, subject, hidden.items(node, trail))
             else:
@@ -167,6 +171,8 @@ class Review:
                         text = value.text
                         if suspect(text):
                             marks |= _SECRET
+                        if mentions.concern(text):
+                            marks |= _MENTION
                         if len(text) >= SHORTEST and concern(text):
                             marks |= _PACKED
                 if marks & _OBJECT and trail is not None and not schema and _is_object(node) and place.depth < DEPTH:
@@ -177,8 +183,11 @@ class Review:
                     note(place, subject, found.judge(node, trail))
                 if marks & _SECRET or (marks & _PAIR and secrets.concern(word(node, "name"))):
                     note(place, subject, hidden.judge(node, trail))
-            if marks & _PACKED and not schema:
-                self._unpack(place, subject, node, trail, kind)
+            if schema:
+                continue
+            taken = self._unpack(place, subject, node, trail, kind) if marks & _PACKED else set()
+            if marks & _MENTION:
+                note(place, subject, found.texts(node, trail, taken))
 
     def _below(self, place: Place, subject: str, node: Map, trail: Trail, *, sops: bool) -> None:
         """An object that stands in another one, judged as if it stood alone."""
@@ -186,24 +195,48 @@ class Review:
         there = place.below(field, posixpath.join(files_of(place, subject), field), sops=sops)
         self._judge(there, node, word(node, "kind"), subject, patch=_is_patch(field))
 
-    def _unpack(self, place: Place, subject: str, node: Map | List, trail: Trail, kind: str) -> None:
+    def _unpack(self, place: Place, subject: str, node: Map | List, trail: Trail, kind: str) -> set[str]:
+        """The fields of the texts that were judged as documents."""
+        taken: set[str] = set()
         try:
             for one in packed(node, trail, binary=kind == "ConfigMap" and trail == BINARY, limit=self._left):
-                if not _is_values(one, trail, kind):
-                    self._texts(place, subject, one, sure=one.sure and kind not in secrets.REFERRING)
+                if _is_values(one, trail, kind) or self._texts(place, subject, one, kind):
+                    taken.add(one.field)
         except InputError as wrong:
             self._notes.refuse(place, wrong)
+        return taken
 
-    def _texts(self, place: Place, subject: str, one: Packed, *, sure: bool) -> None:
-        """The documents of a text, judged as if they stood in the open. sure: when it cannot be read, that is told."""
+    def _texts(self, place: Place, subject: str, one: Packed, kind: str) -> bool:
+        """The documents of a text, judged as if they stood in the open; whether all is said of it then."""
         path = posixpath.join(files_of(place, subject), one.name)
         inner = place.inside(one.value, one.field, path, written=one.written)
+        if not (one.sure or begins(one.data)):
+            return not one.written and self._lines(inner, subject, one)
+        sure = one.sure and kind not in secrets.REFERRING
         try:
-            for doc in self._documents_of(inner, one.data):
-                self._document(inner, doc, subject, patch=_is_patch(one.field))
+            self._parsed(inner, subject, one.data, one.field)
         except InputError as wrong:
-            if sure:
+            if not sure:
+                return not one.written and self._lines(inner, subject, one)
+            try:  # what an operator fills in while it runs, nobody can render here
+                if kind in CARRYING or (data := filled(one.data)) is None:
+                    raise wrong
+                self._parsed(inner, subject, data, one.field)
+            except InputError:
                 self._notes.refuse(inner, _template(one.data, wrong))
+        return True
+
+    def _parsed(self, inner: Place, subject: str, data: bytes, field: str) -> None:
+        for doc in self._documents_of(inner, data):
+            self._document(inner, doc, subject, patch=_is_patch(field))
+
+    def _lines(self, inner: Place, subject: str, one: Packed) -> bool:
+        """A text that was unpacked and is no document: what stands in its lines."""
+        text = Text(one.data.decode(errors="replace"), False, 0, block=True)
+        if suspect(text.text) and not any(True for _ in secrets.judge_text(one.value, "")):  # else it is told already
+            self._notes.note(inner, subject, secrets.judge_text(text, ""))
+        self._notes.note(inner, subject, Images(Map({}, 1), "", "", values=False).mentioned(text, ""))
+        return True
 
     def _values(self, place: Place, subject: str, value: Text | Map, field: str) -> Layer | None:
         """Values of an object, as text or not; judged where they stand. None when they cannot be read."""
@@ -238,12 +271,12 @@ def _told(key: str) -> int:
         _TOLD.clear()
     marks = (_IMAGE if images.concern(key) else 0) | (_SECRET if secrets.concern(key) else 0)
     marks |= _PACKED if key in {"content", "contents"} else _PAIR if key == "value" else 0
-    marks |= _OBJECT if key == "apiVersion" else 0
+    marks |= (_OBJECT if key == "apiVersion" else 0) | (_MENTION if mentions.is_key(key) else 0)
     _TOLD[key] = marks
     return marks
 
 
-_IMAGE, _SECRET, _PACKED, _PAIR, _ITEM, _OBJECT = 1, 2, 4, 8, 16, 32
+_IMAGE, _SECRET, _PACKED, _PAIR, _ITEM, _OBJECT, _MENTION = 1, 2, 4, 8, 16, 32, 64
 _TOLD: dict[str, int] = {}
 
 

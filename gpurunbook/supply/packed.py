@@ -14,6 +14,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from urllib.parse import unquote_to_bytes
 
 from gpurunbook.errors import InputError
 from gpurunbook.supply.strictyaml import List, Map, Node, Text, documents, fault
@@ -41,7 +42,11 @@ _FILES = (*VALUES, *KUSTOMIZATIONS, "fleet.yaml", "Chart.yaml")
 # The openings of "apiVersion", "kind", "---", "{" and of gzip, in base64.
 _ENCODED = ("YXBpVmVyc2lvb", "a2luZDo", "LS0tC", "eyJ", "eyAi", "ewog", "H4sI", "ZGF0YTo", "bWV0YWRhdGE")
 _CLOUD_INIT = "#cloud-config"
-_FIRST = {one[0] for one in (*_ENCODED, _CLOUD_INIT)}
+_ADDRESS = "data:"
+"""An address that is the content itself (RFC 2397): files of Ignition, and so of a MachineConfig."""
+
+_ADDRESSED = re.compile(r"data:[^\s,]*,\S*")
+_FIRST = {one[0] for one in (*_ENCODED, _CLOUD_INIT, _ADDRESS)}
 _BASE64 = re.compile(r"[A-Za-z0-9+/]+={0,2}")
 
 _BEGINS = re.compile(
@@ -49,6 +54,15 @@ _BEGINS = re.compile(
         (?:["']?[A-Za-z0-9_./$-]+["']?[ \t]*:(?:[ \t\r\n]|\Z)|[{\[])""",
     re.VERBOSE,
 )
+
+_CONTROL = re.compile(
+    r"""^[ \t]*(?:\{\{-?[ \t]*
+          (?:/\*(?:[^*]|\*(?!/)){0,4000}\*/|(?:(?:if|else|end|range|with|define|block)\b|\$\w+[ \t]*:?=)[^{}\n]{0,400})
+        [ \t]*-?\}\}[ \t]*)+$""",
+    re.MULTILINE | re.VERBOSE,
+)
+_WHOLE = re.compile(r"^[ \t]*(?:-[ \t]+)?\{\{[^\n]{0,400}\}\}[ \t]*$", re.MULTILINE)
+_ACTION = re.compile(r"\{\{[^\n]{0,400}?\}\}")
 
 
 def _key(words: str) -> re.Pattern[str]:
@@ -85,13 +99,30 @@ def concern(text: str) -> bool:
         ("kind" in text and "apiVersion" in text)
         or ("image" in text and "ontainers" in text)
         or ("op" in text and "path" in text and "/image" in text)
-        or (text[0] in _FIRST and text.startswith((*_ENCODED, _CLOUD_INIT)))
+        or (text[0] in _FIRST and text.startswith((*_ENCODED, _CLOUD_INIT, _ADDRESS)))
     )
 
 
 def looks(text: str) -> bool:
     """Writes nothing. Whether a text is meant as manifests, readable or not."""
     return _BEGINS.match(text) is not None and any(all(key.search(text) for key in keys) for keys in _KEYS)
+
+
+def begins(data: bytes) -> bool:
+    """Writes nothing. Whether a text begins as a document does."""
+    return _BEGINS.match(data.decode(errors="replace")) is not None
+
+
+def filled(data: bytes) -> bytes | None:
+    """Writes nothing. A Go template as a document: a variable stands for what is put in, and all lines are there.
+
+    None for what is no template, and for one that puts in whole lines: nobody can tell what they become.
+    """
+    text = data.decode(errors="replace")
+    if "{{" not in text:
+        return None
+    bare = _CONTROL.sub(lambda found: "\n" * found[0].count("\n"), text)
+    return None if _WHOLE.search(bare) else _ACTION.sub("${filled}", bare).encode()
 
 
 def packed(node: Map | List, trail: Trail, *, binary: bool, limit: int) -> Iterator[Packed]:
@@ -133,6 +164,8 @@ def opened(root: Node, limit: int, depth: int = 0) -> Iterator[Map | List]:
             continue
         with suppress(InputError):
             for one in packed(node, trail, binary=trail == BINARY, limit=limit):
+                if not (one.sure or begins(one.data)):
+                    continue
                 with suppress(InputError):
                     for inner in documents(one.data, limit=limit):
                         if not isinstance(inner, Text):
@@ -143,11 +176,23 @@ def opened(root: Node, limit: int, depth: int = 0) -> Iterator[Map | List]:
 def _guessed(value: Text, field: str, name: str, limit: int) -> Packed | None:
     if len(value.text) < SHORTEST or not concern(value.text):
         return None
+    if _ADDRESSED.fullmatch(value.text):
+        return _addressed(value, field, name, limit)
     sure = looks(value.text)
     if sure or value.text.startswith(_CLOUD_INIT):
         return Packed(field, value, name, value.text.encode(errors="replace"), True, sure)
     if not value.text.startswith(_ENCODED) or (data := _decoded(value.text)) is None:
         return None
+    return _unpacked(value, field, name, data, limit)
+
+
+def _addressed(value: Text, field: str, name: str, limit: int) -> Packed | None:
+    head, _, content = value.text.partition(",")
+    data: bytes | None = unquote_to_bytes(content)
+    if head.endswith(";base64"):
+        data = _decoded(data.decode(errors="replace")) if data else None
+    if data is None:
+        raise fault("encoding", value.line, f"{field}: is not what its address says: {head[:80]!r}")
     return _unpacked(value, field, name, data, limit)
 
 
@@ -168,9 +213,7 @@ def _unpacked(value: Text, field: str, name: str, data: bytes, limit: int, *, fi
         text = data.decode()
     except UnicodeDecodeError:
         return None  # a program, a certificate, an archive
-    named = files and name.endswith(_FILES)
-    sure = named or looks(text)
-    return Packed(field, value, name, data, False, sure) if sure or _BEGINS.match(text) else None
+    return Packed(field, value, name, data, False, (files and name.endswith(_FILES)) or looks(text))
 
 
 def _decoded(text: str) -> bytes | None:

@@ -165,8 +165,8 @@ def test_a_text_that_is_not_written_as_it_stands_is_placed_at_its_line() -> None
     ("text", "code"),
     [
         (config("a.yaml", block(GOOD + "  bad: [\n", 4)), "syntax"),
-        (config("a.yaml", block(GOOD.replace("r.example/a:v1", "{{ .Values.image }}"), 4)), "unknown-field"),
-        (config("a.yaml", block("{{- if .x }}\n" + GOOD + "{{- end }}\n", 4)), "unknown-field"),
+        (bundle(block(GOOD.replace("r.example/a:v1", "{{ .Values.image }}"), 8)), "unknown-field"),
+        (bundle(block("{{- if .x }}\n" + GOOD + "{{- end }}\n", 8)), "unknown-field"),
         (config("a.yaml", block(GOOD + "kind: Pod\n", 4)), "duplicate-key"),
         (config("a.yaml", json.dumps(GOOD + "a: !!str b\n")), "tag"),
         (bundle(gz(GOOD)[:-12], encoding="base64+gz"), "encoding"),
@@ -223,10 +223,10 @@ def test_the_password_of_a_machine_in_cloud_init_is_a_secret() -> None:
 
 
 def test_a_template_of_a_secret_is_filled_in_elsewhere() -> None:
-    text = "apiVersion: v1\nkind: Config\ntoken: {{ .token }}\n"
+    text = "apiVersion: v1\nkind: Config\n{{ .token }}\n"
     template = {"template": {"data": {"config": text}}}
     assert said(json.dumps({"kind": "ExternalSecret", "spec": {"target": template}})) == []
-    assert said(json.dumps({"kind": "Thing", "spec": {"target": template}})) == ["unknown-field"]
+    assert said(json.dumps({"kind": "Thing", "spec": {"target": template}})) == ["syntax"]
 
 
 def test_examples_of_a_catalogue_are_not_applied() -> None:

@@ -1,0 +1,100 @@
+"""References in texts that are no manifests: what operators read as configuration, scripts, units of a node.
+
+Judged line by line: what is given to a key or an option named image, and any reference with a path whose tag is moved.
+Comments say nothing. Not seen: an image without a tag that a command takes as a bare word, and what a script puts
+together from variables.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from gpurunbook.supply import references
+
+SPEAKING = frozenset({"ConstraintTemplate", "PrometheusRule", "ValidatingAdmissionPolicy", "GrafanaDashboard"})
+"""Kinds whose texts ask for images, and name none to run."""
+
+PROSE = frozenset({"description", "message", "summary", "help", "title", "notes", "expr", "expression", "query"})
+"""Keys of texts for people, and of questions."""
+
+_MOVED = re.compile(r":(?:latest|main|master|nightly|edge|dev|devel|stable)\b")
+_REMARK = re.compile(r"\s*(?:#|//)")
+_BEHIND = re.compile(r"\s#\s.*")
+_CONTAINERS = re.compile(r"ontainers[\"']?[ \t]*:")
+_WORD = r"(?P<value>[^\s\"'`,;(){}\[\]\\|]+)"
+_QUOTE = r"\\{0,3}[\"']?"
+# An equals sign behind a brace or a comma is PromQL, which asks for series by their image.
+_ASSIGNED = re.compile(
+    rf"(?<![A-Za-z0-9_.-])(?P<key>-{{0,2}}(?:[A-Za-z0-9]+[-_.]+)*"
+    rf"(?:[a-z][A-Za-z0-9]*Image|[iI]mage|IMAGE)){_QUOTE}(?P<is>[ \t]{{0,20}}[:=][ \t]{{0,20}}|[ \t]+){_QUOTE}{_WORD}"
+)
+_PLACED = re.compile(
+    r"(?:(?<=docker://)|(?<=oci://)|(?<![A-Za-z0-9_./:@-]))"
+    r"(?P<value>(?:[A-Za-z0-9._-]+(?::[0-9]{1,5})?/)+[a-z0-9._-]+:(?P<tag>[A-Za-z0-9_][A-Za-z0-9._-]{0,127})"
+    r"(?:@sha256:[0-9a-f]{64})?)(?![A-Za-z0-9_./:@-])"
+)
+_RUNS = re.compile(
+    r"\b(?:docker|podman|nerdctl|crictl|ctr)\s(?:.{0,400}?\s)?(?P<value>[a-z0-9._-]+:(?P<tag>latest))(?![A-Za-z0-9_./:@-])"
+)
+_KEY = re.compile(r"(?:.*[-_./])?(?:image|IMAGE)|[a-z](?:.*[a-z0-9])?Image")
+
+
+def concern(text: str) -> bool:
+    """Writes nothing. Whether a reference may be mentioned in a text. Quick: most have none."""
+    return "mage" in text or "MAGE" in text or (":" in text and _MOVED.search(text) is not None)
+
+
+def is_word(text: str) -> bool:
+    """Writes nothing. Whether a text is one word, which is judged by its key."""
+    return not any(sign in text for sign in " \n\t\"'{")
+
+
+def is_key(key: str) -> bool:
+    """Writes nothing. Whether a key is named as those of references are."""
+    return _KEY.fullmatch(key) is not None
+
+
+def is_image(key: str, text: str) -> bool:
+    """Writes nothing. Whether a word is a reference, by the name of its key; a file and a bare word are not."""
+    return is_key(key) and _is_reference(text)
+
+
+def mentions(text: str) -> Iterator[tuple[int, str]]:
+    """Writes nothing. Each reference with its line in the text, from 1."""
+    manifest = _CONTAINERS.search(text) is not None  # there a bare word is an image too
+    for number, whole in enumerate(text.split("\n"), 1):
+        if not concern(whole) or _REMARK.match(whole):
+            continue
+        line = _BEHIND.sub("", whole)
+        seen: set[str] = set()
+        for found in _ASSIGNED.finditer(line):
+            value, option = found["value"].rstrip("."), found["key"].startswith("-")
+            if not found["is"].strip() and not option:
+                continue  # prose: an image of
+            if "=" in found["is"] and line[max(0, found.start() - 20) : found.start()].rstrip()[-1:] in {"{", ","}:
+                continue
+            if value not in seen and (_is_reference(value) or ((manifest or option) and _is_bare(value))):
+                seen.add(value)
+                yield number, value
+        for pattern in (_PLACED, _RUNS):
+            for found in pattern.finditer(line):
+                if found["value"] not in seen and references.floats(found["tag"]):
+                    seen.add(found["value"])
+                    yield number, found["value"]
+
+
+def _is_reference(text: str) -> bool:
+    """A word with a path or a tag; no address, no path of a file, and nothing that a shell or a template fills in."""
+    if "://" in text or text[:1] in {"/", ".", "~", "-", "%", "<"} or "$" in text or "{{" in text:
+        return False
+    seen = references.desired(text)
+    if seen.reference is None:
+        return False
+    if not (seen.reference.tag or seen.reference.pinned):
+        return "/" in text and "." not in seen.reference.name
+    return not seen.reference.tag.isdecimal() or "/" in text  # host:port
+
+
+def _is_bare(text: str) -> bool:
+    return re.fullmatch(r"[a-z][a-z0-9-]*", text) is not None and text not in {"true", "false", "null", "none"}
