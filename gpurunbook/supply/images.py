@@ -59,6 +59,9 @@ _KYVERNO = "kyverno.io/"
 _PATTERN = re.compile(r"[*?!|&<>]|\{\{")
 """In a policy of Kyverno's: what images of others must be like, and no image itself."""
 
+_APART = frozenset({"registry", "repository", "tag", "version"})
+"""Beside one of these a reference is a part of one."""
+
 _DATA_VOLUME = "docker://"
 _NOT_MANIFESTS = frozenset({"data", "stringData", "binaryData", "labels", "annotations", "matchLabels", "properties"})
 _NOT_MANIFESTS |= {"rbd"}
@@ -84,7 +87,7 @@ _SOURCE_WORD = {
 
 def concern(key: str) -> bool:
     """Writes nothing. Whether a reference can stand under such a key, or beside it."""
-    return key in _KEYS or _NAMED.fullmatch(key) is not None
+    return key in _KEYS or _NAMED.fullmatch(key) is not None or mentions.is_tag(key)
 
 
 class Images:
@@ -141,6 +144,8 @@ class Images:
                 text = value.text
                 if ("/" in text or ":" in text) and "://" not in text and text[0] not in "/.":
                     yield from self._judge(value, dotted(trail, name))
+            elif mentions.is_tag(name) and isinstance(value, Text) and not _elsewhere(trail):
+                yield from self._tag(value, dotted(trail, name))
 
     def _addressed(self, node: Map, trail: Trail) -> Iterator[Flaw]:
         """A reference as an address: of a DataVolume, or bare in the artifacts of a Kata runtime class."""
@@ -182,6 +187,7 @@ class Images:
         if self._patterns or self._kind in mentions.SPEAKING:
             return
         noted = trail is not None and trail[1] == "annotations"
+        whole = isinstance(node, Map) and _APART.isdisjoint(node.items)
         for key, value in node.items.items() if isinstance(node, Map) else enumerate(node.items):
             if not isinstance(value, Text) or key in mentions.PROSE or (field := dotted((trail, key))) in taken:
                 continue
@@ -193,7 +199,12 @@ class Images:
                 continue  # judged with what stands beside it
             elif moved := _moved(text):
                 yield from self._judge(Text(moved, False, value.line), field)
-            elif isinstance(key, str) and _elsewhere(trail) and mentions.is_image(key, text):
+            elif (
+                isinstance(key, str)
+                and whole
+                and (_elsewhere(trail) or not concern(key))
+                and mentions.is_image("image" if trail is not None and trail[1] == "images" else key, text)
+            ):
                 yield from self._judge(value, field)
 
     def _container(self, node: Map, trail: Trail) -> Iterator[Flaw]:
@@ -203,7 +214,8 @@ class Images:
             if self._kind in WORKLOADS:  # elsewhere it may be a patch, or a template that is completed later
                 yield from self._judge(Text("", False, node.line), field)
             return
-        yield from self._judge(image, field, pinned=self._canary)
+        if not isinstance(image, Map) or self._kind in WORKLOADS:  # values may have it in parts, which are judged then
+            yield from self._judge(image, field, pinned=self._canary)
         for name in ("args", "command"):
             given = node.items.get(name)
             if isinstance(given, List):

@@ -16,7 +16,8 @@ SPEAKING = frozenset({"ConstraintTemplate", "PrometheusRule", "ValidatingAdmissi
 """Kinds whose texts ask for images, and name none to run."""
 
 PROSE = frozenset({"description", "message", "summary", "help", "title", "notes", "expr", "expression", "query"})
-"""Keys of texts for people, and of questions."""
+PROSE |= {"_example"}
+"""Keys of texts for people, and of questions; Knative and KServe describe in `_example` what could be set."""
 
 _MOVED = re.compile(r":(?:latest|main|master|nightly|edge|dev|devel|stable)\b")
 _REMARK = re.compile(r"\s*(?:#|//)")
@@ -37,7 +38,13 @@ _PLACED = re.compile(
 _RUNS = re.compile(
     r"\b(?:docker|podman|nerdctl|crictl|ctr)\s(?:.{0,400}?\s)?(?P<value>[a-z0-9._-]+:(?P<tag>latest))(?![A-Za-z0-9_./:@-])"
 )
-_KEY = re.compile(r"(?:.*[-_./])?(?:image|IMAGE)|[a-z](?:.*[a-z0-9])?Image")
+_HALF = re.compile(r":[A-Za-z0-9._-]+|(?:[A-Za-z0-9._-]+(?::[0-9]{1,5})?/)+[a-z0-9._-]+:")
+"""What a template makes of a value that is not there: it is meant as a reference."""
+
+_KEY = re.compile(r"(?:(?:.*[-_./])?(?:image|IMAGE)|[a-z](?:.*[a-z0-9])?Image)(?:[-_]?[rR]ef(?:erence)?)?")
+_TAG = re.compile(
+    r"(?:[A-Za-z0-9]+[_-])*image[_-](?:tag|version)(?:[_-]version)?|[a-z][A-Za-z0-9]*Image(?:Tag|Version)"
+)
 
 
 def concern(text: str) -> bool:
@@ -53,6 +60,11 @@ def is_word(text: str) -> bool:
 def is_key(key: str) -> bool:
     """Writes nothing. Whether a key is named as those of references are."""
     return _KEY.fullmatch(key) is not None
+
+
+def is_tag(key: str) -> bool:
+    """Writes nothing. Whether a key is named as that of a tag is, where the image's own name stands elsewhere."""
+    return _TAG.fullmatch(key) is not None
 
 
 def is_image(key: str, text: str) -> bool:
@@ -90,7 +102,7 @@ def _is_reference(text: str) -> bool:
         return False
     seen = references.desired(text)
     if seen.reference is None:
-        return False
+        return _HALF.fullmatch(text) is not None
     if not (seen.reference.tag or seen.reference.pinned):
         return "/" in text and "." not in seen.reference.name
     return not seen.reference.tag.isdecimal() or "/" in text  # host:port
