@@ -126,6 +126,12 @@ def test_installing_twice_shows_one_card():
     assert len(errors(made.cells[1])) == 1
 
 
+def executed(folder):
+    """out.ipynb of in.ipynb. A busy machine starts a kernel slower than within papermill's minute."""
+    ends = (str(folder / "in.ipynb"), str(folder / "out.ipynb"))
+    papermill.execute_notebook(*ends, progress_bar=False, start_timeout=600)
+
+
 EXITS = ["import sys; sys.exit(0)", "raise SystemExit", "import sys; sys.exit('bye')", "import sys; sys.exit(3)"]
 
 
@@ -133,7 +139,7 @@ EXITS = ["import sys; sys.exit(0)", "raise SystemExit", "import sys; sys.exit('b
 def test_a_cell_that_leaves_fails_under_papermill_and_nothing_after_it_runs(leaving, tmp_path):
     nbformat.write(notebook(INSTALL, leaving, "print('never')"), tmp_path / "in.ipynb")
     with pytest.raises(papermill.PapermillExecutionError) as failed:
-        papermill.execute_notebook(str(tmp_path / "in.ipynb"), str(tmp_path / "out.ipynb"), progress_bar=False)
+        executed(tmp_path)
     assert failed.value.ename == "GateError"
     saved = nbformat.read(tmp_path / "out.ipynb", 4)
     assert "never" not in "".join(o.get("text", "") for cell in saved.cells for o in cell.get("outputs", []))
@@ -144,7 +150,7 @@ def test_a_cell_that_leaves_fails_under_papermill_and_nothing_after_it_runs(leav
 def test_without_the_hook_papermill_calls_such_a_notebook_a_success(tmp_path):
     """The reason for the hook: when papermill changes this, the hook can go."""
     nbformat.write(notebook(EXITS[0], "print('never')"), tmp_path / "in.ipynb")
-    papermill.execute_notebook(str(tmp_path / "in.ipynb"), str(tmp_path / "out.ipynb"), progress_bar=False)
+    executed(tmp_path)
     assert nbformat.read(tmp_path / "out.ipynb", 4).cells[-1].execution_count is None
 
 
