@@ -25,7 +25,7 @@ def chromium() -> Iterator[Browser]:
     """The system's Chromium, with a new profile."""
     if not CHROMIUM.exists():
         absent(f"no {CHROMIUM}: `apt-get install chromium`")
-    expect.set_options(timeout=30_000)  # a loaded machine draws late
+    expect.set_options(timeout=120_000)  # a loaded machine draws late
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=CHROMIUM,

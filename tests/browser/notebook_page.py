@@ -21,10 +21,11 @@ from playwright.sync_api import Locator, Page, expect
 from gpurunbook.cli.run import make
 from gpurunbook.folder.workspace import kernel_alive
 from gpurunbook.journal import read
+from tests import ports
 
 CLI = (sys.executable, "-c", "import sys; from gpurunbook.cli import main; main(sys.argv[1:])")
-START_SECONDS = 90.0
-CELL_SECONDS = 60.0
+START_SECONDS = 300.0
+CELL_SECONDS = 300.0
 PICTURES = Path(__file__).parents[2] / "docs" / "pictures"
 
 # Resolves when the cell has got a number again: a number alone may be of an earlier kernel.
@@ -62,7 +63,7 @@ class Lab:
     def gpurunbook(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Runs one command in the home."""
         own = {k: v for k, v in os.environ.items() if not k.startswith("GPURUNBOOK_")}
-        return subprocess.run([*CLI, *words], cwd=self.home, env=own, capture_output=True, text=True, timeout=120)
+        return subprocess.run([*CLI, *words], cwd=self.home, env=own, capture_output=True, text=True, timeout=600)
 
     def new(self, run: str, scenario: str = "", runbook: str = "provenance_audit") -> Path:
         """Makes a run with its working copy as `gpurunbook new` does, and gives its folder."""
@@ -94,18 +95,16 @@ class Lab:
         headers = {"Authorization": f"Bearer {server['token']}", "Content-Type": "application/merge-patch+json"}
         method = "GET" if merge is None else "PATCH"
         request = urllib.request.Request(server["url"] + path, data, headers, method=method)
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=120) as answer:
             return json.load(answer)
 
 
 @contextlib.contextmanager
 def served(home: Path, folder: Path) -> Iterator[Lab]:
     """JupyterLab on `home`, ended by its process id, and with it the embedded servers that its kernels started."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    held = ports.held()
     root = ["--allow-root"] if os.geteuid() == 0 else []
-    words = ["lab", "--no-browser", "--ip=127.0.0.1", f"--port={port}", *root]
+    words = ["lab", "--no-browser", "--ip=127.0.0.1", f"--port={held.getsockname()[1]}", *root]
     with (folder / "lab.log").open("wb") as log:
         process = subprocess.Popen(
             [*CLI, *words], cwd=home, env=environment(folder), stdin=subprocess.DEVNULL, stdout=log, stderr=log
@@ -116,13 +115,14 @@ def served(home: Path, folder: Path) -> Iterator[Lab]:
     finally:
         process.terminate()
         try:
-            process.wait(20)
+            process.wait(120)
         except subprocess.TimeoutExpired:
             process.kill()
-            process.wait(20)
+            process.wait(120)
+        held.close()
         for state in (home / "outputs" / ".clusters").glob("*/"):
             stop = [sys.executable, "-m", "gpurunbook.embedded", "--state", str(state), "--stop"]
-            subprocess.run(stop, check=True, timeout=30)
+            subprocess.run(stop, check=True, timeout=120)
 
 
 def _ready(process: subprocess.Popen[bytes], folder: Path) -> dict[str, Any]:
@@ -208,7 +208,7 @@ class Notebook:
         """Restarts the kernel from the menu and says yes."""
         self._menu("Kernel", "Restart Kernel…")
         self.page.locator(".jp-Dialog .jp-mod-accept").click()
-        self._until(lambda: not kernel_alive(self.file.parent), "the kernel did not end")
+        self.until(lambda: not kernel_alive(self.file.parent), "the kernel did not end")
         self.idle()
 
     def shut_down(self) -> None:
@@ -216,7 +216,8 @@ class Notebook:
         self._menu("Kernel", "Shut Down Kernel")
         expect(self.page.locator("#jp-main-statusbar")).to_contain_text("No Kernel", timeout=CELL_SECONDS * 1000)
 
-    def _until(self, true: Callable[[], bool], trouble: str) -> None:
+    def until(self, true: Callable[[], bool], trouble: str) -> None:
+        """Waits for a condition."""
         end = time.monotonic() + CELL_SECONDS
         while not true():
             assert time.monotonic() < end, trouble
@@ -230,7 +231,7 @@ class Notebook:
         """Saves by Control+S and waits until the file is the new one."""
         before = self.file.stat().st_mtime_ns
         self.page.keyboard.press("Control+s")
-        self._until(lambda: self.file.stat().st_mtime_ns != before, "JupyterLab did not save")
+        self.until(lambda: self.file.stat().st_mtime_ns != before, "JupyterLab did not save")
         expect(self.panel.locator(".jp-mod-dirty")).to_have_count(0)
 
     def refused(self) -> str:

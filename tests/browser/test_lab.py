@@ -166,9 +166,7 @@ def test_the_figure_stays_when_the_window_changes(audited: Audited, page: Page) 
     for width, height in ((1000, 900), (1280, 4000)):
         page.set_viewport_size({"width": width, "height": height})
         page.wait_for_timeout(1000)  # JupyterLab and plotly.js answer to it one after the other
-        box = graph.bounding_box()
-        assert box is not None
-        assert box["height"] > 200
+        audited.notebook.until(lambda: (graph.bounding_box() or {"height": 0})["height"] > 200, "the figure is gone")
 
 
 def test_an_untrusted_notebook_shows_the_same(audited: Audited, lab: Lab, page: Page) -> None:

@@ -20,7 +20,6 @@ import secrets
 import select
 import shutil
 import signal
-import socket
 import ssl
 import subprocess
 import sys
@@ -33,6 +32,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from tests import ports
 from tests.tools import build
 
 STAGES = Path(__file__).parent / "stages"
@@ -245,21 +245,13 @@ def _die_with_parent() -> None:
     ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
 
 
-def _held_port() -> socket.socket:
-    """A free port that nobody else is given while the socket is open: etcd and the API server are told to share it."""
-    held = socket.socket()
-    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-    held.bind(("127.0.0.1", 0))
-    return held
-
-
 class Supervisor:
     """Owns the five processes and their folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.programs = folder, assets()
         self.running: dict[str, subprocess.Popen[bytes]] = {}
-        self._held = [_held_port() for _ in range(3)]
+        self._held = [ports.held() for _ in range(3)]
         client, peer, secure = (held.getsockname()[1] for held in self._held)
         self.etcd, self.peer = f"http://127.0.0.1:{client}", f"http://127.0.0.1:{peer}"
         self.port, self.url = secure, f"https://127.0.0.1:{secure}"
@@ -299,7 +291,6 @@ class Supervisor:
             listen_peer_urls=self.peer,
             initial_advertise_peer_urls=self.peer,
             initial_cluster=f"default={self.peer}",
-            socket_reuse_port="true",
             unsafe_no_fsync="true",
             log_level="warn",
         )
@@ -321,7 +312,6 @@ class Supervisor:
             bind_address="127.0.0.1",
             advertise_address="127.0.0.1",
             secure_port=self.port,
-            permit_port_sharing="true",
             tls_cert_file=pki / "server.crt",
             tls_private_key_file=pki / "server.key",
             client_ca_file=pki / "ca.crt",

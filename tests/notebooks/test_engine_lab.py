@@ -27,6 +27,7 @@ from test_engine_faults import SECONDS, wait_for
 
 from gpurunbook.cli import doctor, lab
 from gpurunbook.journal import Journal
+from tests import ports
 
 TOKEN = "only-on-loopback"
 
@@ -53,8 +54,8 @@ def test_lab_opens_a_copy_and_keeps_sources_and_sealed_runs(tmp_path: Path) -> N
     home = tiny.lay(tmp_path, "closes")
     sealed = tiny.gpurunbook(home, "run", "provenance_audit", "--run-id", "sealed", "--set", "pod_json=pods.json")
     sealed.communicate(timeout=SECONDS)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    held = ports.held()
+    port = held.getsockname()[1]
     words = ["--run-id", "mine", "--no-browser", f"--port={port}", "--ip=127.0.0.1", "--allow-root"]
     process = tiny.gpurunbook(home, "lab", "provenance_audit", *words, f"--IdentityProvider.token={TOKEN}")
     assert process.stderr is not None
@@ -94,6 +95,7 @@ def test_lab_opens_a_copy_and_keeps_sources_and_sealed_runs(tmp_path: Path) -> N
     finally:
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=SECONDS)
+        held.close()
 
 
 def test_lab_is_this_python_and_passes_words_on() -> None:

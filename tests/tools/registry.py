@@ -11,7 +11,6 @@ import io
 import json
 import shutil
 import signal
-import socket
 import subprocess
 import tarfile
 import time
@@ -20,6 +19,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+
+from tests import ports
 
 OS_RELEASE = """PRETTY_NAME="Debian GNU/Linux 12 (bookworm)"
 NAME="Debian GNU/Linux"
@@ -60,9 +61,8 @@ class Registry:
         if program is None:
             raise RegistryError("docker-registry is not installed; run `apt-get install docker-registry`")
         self.folder, self.crane = folder, crane
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.address = f"127.0.0.1:{free.getsockname()[1]}"
+        self._port = ports.held()
+        self.address = f"127.0.0.1:{self._port.getsockname()[1]}"
         config = {
             "version": "0.1",
             "log": {"level": "warn", "accesslog": {"disabled": True}},
@@ -77,7 +77,7 @@ class Registry:
         self._await()
 
     def _await(self) -> None:
-        end = time.monotonic() + 20
+        end = time.monotonic() + 180
         while True:
             try:
                 with urllib.request.urlopen(f"http://{self.address}/v2/", timeout=5):
@@ -92,7 +92,7 @@ class Registry:
     def run(self, *arguments: str | Path) -> str:
         """What crane answers. Raises RegistryError with its own words."""
         line = [str(self.crane), *map(str, arguments), "--insecure"]
-        done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=60)
+        done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=300)
         if done.returncode:
             raise RegistryError(f"crane {arguments[0]}: {done.stderr.strip()}")
         return done.stdout.strip()
@@ -141,6 +141,7 @@ class Registry:
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
+        self._port.close()
 
     def __enter__(self) -> Registry:
         return self
