@@ -7,9 +7,10 @@ Not covered: scenarios of a cluster that only the embedded server can play (faul
 
 from __future__ import annotations
 
+import itertools
 import shutil
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -58,13 +59,18 @@ class Stage:
     operator: Path
     generous: bool
     fixture: Path
+    grants: Iterator[int] = field(default_factory=itertools.count)
 
     def allow(self, runbook: str, wanted: Sequence[Permission]) -> None:
-        """Gives the operator these permissions and no others."""
-        self.revoke()
+        """Gives the operator these permissions and no others.
+
+        What was given before is taken away afterwards, and nothing has a name twice: the API server learns of each kind
+        of object by itself, and what is in both must be allowed all the time.
+        """
+        number, old = next(self.grants), self.given()
         for role in filter(None, yaml.safe_load_all(permissions.role(runbook, wanted))):
             meta, kind = role["metadata"], role["kind"]
-            meta["labels"] = {"shipped": "yes"}
+            meta |= {"name": f"{meta['name']}-{number}", "labels": {"shipped": "yes"}}
             place = ""
             if "namespace" in meta:
                 place = f"/namespaces/{meta['namespace']}"
@@ -75,13 +81,18 @@ class Stage:
             binding = {"metadata": meta, "roleRef": ref, "subjects": [subject]}
             self.admin.call("POST", f"{RBAC}{place}/{kind.lower()}bindings", binding)
 
-    def revoke(self) -> None:
-        """Takes away what was given."""
+        for path in old:
+            self.admin.call("DELETE", path)
+
+    def given(self) -> list[str]:
+        """The paths of all roles and bindings that were given."""
+        found = []
         for kind in ("roles", "rolebindings", "clusterroles", "clusterrolebindings"):
             for obj in self.admin.call("GET", f"{RBAC}/{kind}", labelSelector="shipped=yes")["items"]:
                 meta = obj["metadata"]
                 place = f"/namespaces/{meta['namespace']}" if "namespace" in meta else ""
-                self.admin.call("DELETE", f"{RBAC}{place}/{kind}/{meta['name']}")
+                found.append(f"{RBAC}{place}/{kind}/{meta['name']}")
+        return found
 
     @property
     def name(self) -> str:
@@ -142,9 +153,10 @@ def test_a_scenario_comes_to_the_same_on_a_real_control_plane(
     stage = on_stage(fixture_of(scenario))
     monkeypatch.setenv("KUBECONFIG", str(stage.operator))
     if stage.generous:
-        stage.allow(scenario.runbook, wanted(scenario, home))
-        cluster = stage.cluster()
-        eventually(lambda: not cluster.missing(wanted(scenario, home)))
+        cluster, needed = stage.cluster(), wanted(scenario, home)
+        eventually(lambda: cluster.missing(needed) == needed)  # until the server knows that all was taken away
+        stage.allow(scenario.runbook, needed)
+        eventually(lambda: not cluster.missing(needed))
     before = len(stage.plane.requests(stage.name))
     out = home / "outputs"
     chain = Chain(
@@ -152,7 +164,7 @@ def test_a_scenario_comes_to_the_same_on_a_real_control_plane(
         home=home,
         out=out,
         clusters=out / ".clusters",
-        cell_seconds=60,
+        cell_seconds=240,
         cluster=stage.name,
         administer=stage.administer,
     )

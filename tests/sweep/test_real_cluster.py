@@ -6,6 +6,7 @@ Not covered: requests that are held, lost and refused, which the embedded server
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,16 @@ class Real(Place):
         ]
 
 
+def versions(place: Real, after: str, last: str) -> Iterator[dict[str, Any]]:
+    """Every version of the node after one of the collection, up to the last."""
+    query = {"fieldSelector": f"metadata.name={NODE}", "resourceVersion": after, "timeoutSeconds": 50}
+    for event in place.admin.watch(NODES, **query):
+        yield event["object"]
+        if int(event["object"]["metadata"]["resourceVersion"]) >= int(last):
+            return
+    raise AssertionError(f"the watch ended before version {last} of the node")
+
+
 @pytest.mark.parametrize("goal", ["cordon", "release"])
 def test_killed_between_a_mutation_and_its_record(
     bench: Bench, point: Any, fixtureplane: tuple[ControlPlane, Seeder], tmp_path: Path, goal: str
@@ -76,8 +87,7 @@ def test_killed_between_a_mutation_and_its_record(
             assert read(place.out / RUN / "journal.jsonl")[-1]["event"] == "intent"
             assert place.run(RUN, values) == 0, place.said(RUN)
             assert place.news() == [("create", ""), ("patch", NODE), ("delete", world.LEASE)]
-            query = {"fieldSelector": f"metadata.name={NODE}", "resourceVersion": version, "timeoutSeconds": 1}
-            later = [event["object"] for event in place.admin.watch(NODES, **query)]
+            later = versions(place, version, world.node(place)["metadata"]["resourceVersion"])
             turns = [(False, False), (True, True)]
             assert world.turned([before, *later]) == (turns if goal == "cordon" else turns[::-1])
             assert world.owner(world.node(place)) == (RUN if goal == "cordon" else "")
