@@ -76,7 +76,7 @@ def lay(home: Path, **given: tuple[dict[str, Any], dict[str, Any]]) -> None:
 def run(home: Path, name: str) -> list[Link]:
     (one,) = [s for s in scenarios(home, "node_cordon") if s.name == name]
     out = home / "outputs"
-    return Chain(one, home=home, out=out, clusters=out / ".clusters", cell_seconds=60).run()
+    return Chain(one, home=home, out=out, clusters=out / ".clusters", cell_seconds=300).run()
 
 
 def records(link: Link, event: str) -> list[dict[str, Any]]:

@@ -90,12 +90,12 @@ def test_a_notebook_that_dies_says_where_and_why_and_nothing_after_it_ran(lay, c
 def test_a_cell_that_takes_too_long_is_interrupted_and_its_clean_up_is_kept(lay) -> None:
     home = lay("sleep")
     with pytest.raises(PapermillExecutionError):
-        execute(home, execution_timeout=2)
+        execute(home, execution_timeout=8)
     saved = home / "out.ipynb"
     assert tiny.statuses(saved)["culprit"] == "failed"
     assert tiny.statuses(saved)["never"] == "pending"
     assert "cleaned up" in tiny.outputs(saved, "culprit")
-    assert "the cell took longer than 2 s and was interrupted" in tiny.outputs(saved, "culprit")
+    assert "the cell took longer than 8 s and was interrupted" in tiny.outputs(saved, "culprit")
     assert "CellTimeout" in tiny.closing(tiny.the_run(home))["reason"]
     assert verify(tiny.the_run(home)).verdict == "consistent"
 
@@ -105,8 +105,8 @@ def test_a_kernel_that_does_not_obey_is_killed_within_the_grace(lay, monkeypatch
     home = lay("deaf")
     began = time.monotonic()
     with pytest.raises(PapermillExecutionError):
-        execute(home, execution_timeout=1)
-    assert time.monotonic() - began < 20  # the cell would sleep for 60
+        execute(home, execution_timeout=8)
+    assert time.monotonic() - began < 300  # the cell would sleep for 600
     assert tiny.statuses(home / "out.ipynb")["culprit"] == "failed"
     assert tiny.statuses(home / "out.ipynb")["never"] == "pending"
     assert verify(tiny.the_run(home)).run_verdict == "unknown"
@@ -306,7 +306,7 @@ def test_outputs_without_end_are_cut_off_and_the_run_is_sealed(lay, monkeypatch)
     monkeypatch.setattr(drive, "OUTPUT_BYTES", 300_000)
     home = lay("endless_output")
     with pytest.raises(PapermillExecutionError):
-        execute(home, execution_timeout=60)
+        execute(home, execution_timeout=600)
     run_dir = tiny.the_run(home)
     died = tiny.closing(run_dir)
     assert (died["event"], died["step"]) == ("died", "culprit")

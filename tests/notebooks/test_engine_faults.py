@@ -26,7 +26,7 @@ from gpurunbook.evidence.verify import verify
 from gpurunbook.folder import workspace
 from gpurunbook.journal import read, replay
 
-SECONDS = 60
+SECONDS = 300
 
 
 def wait_for(what: Callable[[], object], process: subprocess.Popen[str]) -> None:
@@ -81,7 +81,7 @@ def test_a_signal_that_the_caller_ignores_stays_ignored(tmp_path: Path) -> None:
         "run",
         "provenance_audit",
         "--cell-timeout",
-        "4",
+        "8",
         preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN),
     )
     wait_for((home / "started").exists, process)

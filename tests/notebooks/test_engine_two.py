@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import signal
-import time
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ import tiny
 from test_engine_faults import SECONDS, wait_for
 
 from gpurunbook.evidence.verify import verify
+from tests.eventually import eventually
 
 
 def snapshot(folder: Path) -> dict[str, tuple[bytes, int]]:
@@ -68,8 +68,10 @@ def test_papermill_on_a_run_in_use_is_refused_and_touches_nothing(driven: Path) 
 
 
 def test_of_two_that_start_together_one_runs_and_one_is_blocked(tmp_path: Path) -> None:
-    home = tiny.lay(tmp_path, "closes_slowly")
+    home = tiny.lay(tmp_path, "closes_when_told")
     both = [tiny.gpurunbook(home, "run", "provenance_audit", "--run-id", "same", "-o", "json") for _ in range(2)]
+    eventually(lambda: any(process.poll() is not None for process in both))  # the one that has come too late
+    (home / "go").touch()
     answers = [process.communicate(timeout=SECONDS) for process in both]
     said = sorted((json.loads(out) for out, _ in answers), key=lambda s: s["verdict"])
     assert [s["verdict"] for s in said] == ["blocked", "pass"], answers
@@ -91,10 +93,7 @@ def test_a_run_whose_kernel_is_open_elsewhere_is_blocked(tmp_path: Path) -> None
     run_dir = home / "outputs" / "one"
     code = "from gpurunbook.folder import keep; import pathlib, sys; keep.hold(pathlib.Path('lock')); input()"
     with subprocess.Popen([sys.executable, "-c", code], cwd=run_dir, stdin=subprocess.PIPE, text=True) as kernel:
-        end = time.monotonic() + SECONDS
-        while not (run_dir / "lock").is_file() or not (run_dir / "lock").read_bytes():
-            assert time.monotonic() < end
-            time.sleep(0.02)
+        eventually(lambda: (run_dir / "lock").is_file() and (run_dir / "lock").read_bytes())
         before = snapshot(run_dir)
         second = tiny.gpurunbook(home, "run", "provenance_audit", "--run-id", "one")
         card, _ = second.communicate(timeout=SECONDS)

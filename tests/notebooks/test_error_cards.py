@@ -34,7 +34,7 @@ def notebook(*cells: str) -> nbformat.NotebookNode:
 def run(*cells: str) -> tuple[nbformat.NotebookNode, nbclient.exceptions.CellExecutionError | None]:
     made = notebook(*cells)
     try:
-        nbclient.NotebookClient(made, timeout=60).execute()
+        nbclient.NotebookClient(made, timeout=300).execute()
     except nbclient.exceptions.CellExecutionError as failed:
         return made, failed
     return made, None

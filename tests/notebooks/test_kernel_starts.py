@@ -41,7 +41,7 @@ def kernel(folder: Path, *cells: str) -> list[str]:
     )
     made.cells = [nbformat.v4.new_code_cell(cell) for cell in cells]
     where = {"metadata": {"path": str(folder)}}
-    nbclient.NotebookClient(made, timeout=60, allow_errors=True, resources=where).execute()
+    nbclient.NotebookClient(made, timeout=300, allow_errors=True, resources=where).execute()
     return [
         "\n".join(str(o.get("data", {}).get("text/plain", "")) + o.get("evalue", "") for o in cell.outputs)
         for cell in made.cells

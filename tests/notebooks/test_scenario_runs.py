@@ -31,6 +31,6 @@ def clusters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @pytest.mark.parametrize("scenario", in_home(HOME), ids=lambda one: f"{one.runbook}-{one.name}")
 def test_a_scenario_comes_to_what_is_expected(scenario: Scenario, clusters: Path, tmp_path: Path) -> None:
-    links = Chain(scenario, home=HOME, out=tmp_path / "out", clusters=clusters, cell_seconds=120).run()
+    links = Chain(scenario, home=HOME, out=tmp_path / "out", clusters=clusters, cell_seconds=600).run()
     assert [line for link in links for line in (*link.missed, link.trouble) if line] == []
     assert links[-1].what == ""
