@@ -99,7 +99,7 @@ def test_a_plan_is_told_and_signed_beside_it(lab: Lab, keys: Path, named: str) -
     )
     assert approver == "lead"
     left = datetime.strptime(until, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC) - datetime.now(UTC)
-    assert timedelta(hours=3, minutes=59) < left <= timedelta(hours=4)
+    assert timedelta(hours=3, minutes=30) < left <= timedelta(hours=4)
 
 
 def test_an_approval_of_another_change_than_the_runs_own_is_not_signed(lab: Lab, keys: Path) -> None:

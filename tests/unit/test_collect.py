@@ -100,7 +100,7 @@ class Bench:
             "decisions": read_decisions(text(said)),
             "platforms": self.evidence.platforms,
             "keys": {self.key: self.folder / "nvidia.pub"},
-            "timeout": 20.0,
+            "timeout": 120.0,
         }
         return Plan(**{**settings, **more})
 
@@ -274,10 +274,10 @@ def test_cosign_tells_unsigned_from_unreachable_by_its_exit(bench: Bench, code: 
 
 def test_a_call_that_takes_too_long_is_ended_and_recorded(bench: Bench) -> None:
     (bench.programs / "slow").touch()
-    made = collect(bench.plan(timeout=0.3, platforms=("linux/amd64",)))
+    made = collect(bench.plan(timeout=2.0, platforms=("linux/amd64",)))
     assert {d.call.exit_code for d in made.done} == {None}
     assert not made.whole
-    assert all("no answer in 0.3 s" in d.call.stderr for d in made.done)
+    assert all("no answer in 2 s" in d.call.stderr for d in made.done)
     (bench.programs / "slow").unlink()
     assert collect(bench.plan()).whole
 

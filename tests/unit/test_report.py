@@ -336,7 +336,7 @@ def test_whatever_comes_in_is_well_nested_and_cleaning_is_final(pieces: list[str
 def test_hostile_html_takes_no_long_time(piece: str) -> None:
     begun = time.monotonic()
     clean((piece * 65_536)[:65_536])
-    assert time.monotonic() - begun < 10  # html.parser takes minutes
+    assert time.monotonic() - begun < 60  # html.parser takes minutes
 
 
 def test_equal_runs_give_equal_pages(tmp_path: Path) -> None:

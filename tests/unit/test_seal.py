@@ -385,13 +385,14 @@ def test_a_run_that_is_not_closed_and_in_use_is_refused_and_names_who(tmp_path: 
     assert read(run.folder / "journal.jsonl")[-1]["event"] != "died"
 
 
-def test_a_kernel_that_is_just_ending_is_waited_for(tmp_path: Path) -> None:
+def test_a_kernel_that_is_just_ending_is_waited_for(tmp_path: Path, monkeypatch: Any) -> None:
     run = made.died(tmp_path)
+    monkeypatch.setattr(module, "DYING_SECONDS", 60.0)
     handle = hold(run.folder / "lock")
     threading.Timer(0.2, os.close, [handle]).start()
     begun = time.monotonic()
     assert seal(run.folder)["verdict"] == "unknown"
-    assert 0.1 < time.monotonic() - begun < 2.5
+    assert 0.1 < time.monotonic() - begun < 50
 
 
 def test_a_closed_run_is_sealed_while_its_kernel_is_still_open_in_lab(tmp_path: Path) -> None:
