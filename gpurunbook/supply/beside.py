@@ -14,7 +14,7 @@ from gpurunbook import leaks
 from gpurunbook.errors import InputError
 from gpurunbook.supply import secrets
 from gpurunbook.supply.flaws import Flaw
-from gpurunbook.supply.packed import KUSTOMIZATIONS
+from gpurunbook.supply.packed import KUSTOMIZATIONS, VALUES
 from gpurunbook.supply.strictyaml import Text
 
 _ENDINGS = (".yaml", ".yml", ".json")
@@ -74,6 +74,10 @@ class Beside:
     def template(self, path: str) -> bool:
         """Writes nothing. Whether helm takes a file for a template: it is among those of a chart."""
         return any(path.startswith(posixpath.join(root, "templates", "")) for root in self._roots(path))
+
+    def values(self, path: str) -> bool:
+        """Writes nothing. Whether a file has values of a chart, which may be none."""
+        return path.endswith(VALUES) and bool(self._roots(path))
 
     def hold(self, path: str) -> bool:
         """Takes note of a file that only helm can render, when it belongs to a chart; whether it does."""

@@ -95,7 +95,7 @@ class Review:
             if not (braced and self._beside.hold(path)):
                 self._notes.refuse(place, _template(data, wrong))
             return
-        if not data.strip():  # a renderer that failed leaves such a file
+        if not data.strip() and not self._beside.values(path):  # a renderer that failed leaves such a file
             self.refuse(path, InputError("nothing in it", subject="line 1", code="empty"))
 
     def pass_over(self, path: str, data: bytes) -> None:

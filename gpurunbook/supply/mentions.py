@@ -81,12 +81,13 @@ def mentions(text: str) -> Iterator[tuple[int, str]]:
         line = _BEHIND.sub("", whole)
         seen: set[str] = set()
         for found in _ASSIGNED.finditer(line):
-            value, option = found["value"].rstrip("."), found["key"].startswith("-")
-            if not found["is"].strip() and not option:
+            value, option, apart = found["value"].rstrip("."), found["key"].startswith("-"), not found["is"].strip()
+            if apart and not option:
                 continue  # prose: an image of
             if "=" in found["is"] and line[max(0, found.start() - 20) : found.start()].rstrip()[-1:] in {"{", ","}:
                 continue
-            if value not in seen and (_is_reference(value) or ((manifest or option) and _is_bare(value))):
+            bare = (manifest or option) and not apart and _is_bare(value)  # behind a blank it may be prose: --image is
+            if value not in seen and (bare or _is_reference(value)):
                 seen.add(value)
                 yield number, value
         for pattern in (_PLACED, _RUNS):

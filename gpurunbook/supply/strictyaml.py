@@ -103,6 +103,15 @@ _MARKER = re.compile(rb"^---(?=[ \t\r\n]|\Z)", re.MULTILINE)
 _BEFORE_FIRST = re.compile(rb"(?:\xef\xbb\xbf)?(?:(?:%[^\r\n]*|[ \t]*(?:#[^\r\n]*)?)(?:\r\n|\r|\n))*")
 
 
+_PAIR = re.compile(rb"(?<!\\)((?:\\\\)*)\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})")
+"""One character as JSON writers escape it, in two halves (RFC 8259); libyaml takes no half."""
+
+
+def _joined(pair: re.Match[bytes]) -> bytes:
+    high, low = (int(half, 16) for half in pair.group(2, 3))
+    return pair[1] + chr(0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00)).encode()
+
+
 def fault(code: str, line: int, message: str) -> InputError:
     """Writes nothing. An InputError whose subject is the line; whoever knows the file's name puts it before."""
     return InputError(message, subject=f"line {line}", code=code)
@@ -146,6 +155,8 @@ def documents(data: bytes, *, limit: int, aliases: Aliases | None = None) -> Ite
     at the first document with a fault.
     """
     _decodable(data, limit)
+    if b"\\u" in data:
+        data = _PAIR.sub(_joined, data)
     reader = _Reader(data, aliases=aliases or Aliases())
     while (found := reader.document()) is not None:
         if reader.faults:

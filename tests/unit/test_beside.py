@@ -105,6 +105,17 @@ def test_a_chart_without_templates_of_its_own_passes(tmp_path: Path, capsys: pyt
     assert run(capsys, tmp_path)["verdict"] == "pass"
 
 
+@pytest.mark.parametrize(
+    ("name", "verdict"),
+    [("values.yaml", "pass"), ("ci/one-values.yaml", "pass"), ("other.yaml", "error"), ("../values.yaml", "error")],
+)
+def test_values_of_a_chart_may_be_none(
+    name: str, verdict: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lay(tmp_path / "c", {"Chart.yaml": CHART["Chart.yaml"], name: ""})
+    assert run(capsys, tmp_path)["verdict"] == verdict
+
+
 def test_a_template_outside_a_chart_is_refused_by_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lay(tmp_path, {"a/Chart.yaml": CHART["Chart.yaml"], "b/templates/a.yaml": TEMPLATE})
     assert codes(run(capsys, tmp_path)) == [("b/templates/a.yaml", "unknown-field")]

@@ -98,6 +98,12 @@ def test_a_reference_that_moves_is_found_in_a_command_of_any_kind(text: str) -> 
     assert codes(job(text)) == ["explicit-latest"]
 
 
+def test_a_bare_word_is_an_image_where_nothing_else_can_stand() -> None:
+    assert codes(config("kubectl run x --image=busybox\n")) == ["implicit-latest"]
+    assert codes(config(HEREDOC.replace("@", "busybox"))) == ["implicit-latest"]
+    assert codes(config("image: busybox\n")) == []
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -105,6 +111,7 @@ def test_a_reference_that_moves_is_found_in_a_command_of_any_kind(text: str) -> 
         'sum(container_memory{image="r.example/a", pod!="",image="r.example/b"}) by (image)\n',
         "image: logos/nvidia.png\nbackgroundImage: /var/lib/x.img\nimage: https://r.example/a:latest\n",
         "image: ubuntu\nimage=true\nimage: 5000:5000\nimages: a\nthe image of a/b\n",
+        "echo 'the option --image is required'\n",
         'IMAGE="${REGISTRY}/a"\nimage: $IMAGE\nimage: $(IMAGE)\nimage: <registry>/a\n',
         "kubectl get pod -o jsonpath='{.spec.containers[0].image}'\n",
         "http://r.example/v2/a/manifests:latest\n/opt/a/b:main\nuser@host/a:latest\n",

@@ -7,6 +7,8 @@ Not covered: PyYAML's own grammar.
 
 from __future__ import annotations
 
+import json
+
 import pytest
 import yaml
 
@@ -203,6 +205,18 @@ def test_documents_come_one_by_one_and_a_fault_stops_at_its_document(parser: str
     with pytest.raises(InputError) as caught:
         next(stream)
     assert (caught.value.code, caught.value.subject) == ("duplicate-key", "line 5")
+
+
+@pytest.mark.parametrize("text", ["🚀", "a🚀\U00010000\U0010ffff", "\\🚀", "\\\\ud83d\\ude80", "ß\t\\", '"'])
+def test_json_is_read_as_its_writers_escape_it(parser: str, text: str) -> None:
+    (node,) = documents(json.dumps({"a": text}).encode(), limit=LIMIT)
+    assert strictyaml.plain(node) == {"a": text}
+
+
+@pytest.mark.parametrize("half", [r'"\ud83d"', r'"\ude80"', r'"\ude80\ud83d"', r'"\ud83d \ude80"'])
+def test_half_a_character_is_refused(half: str) -> None:
+    with pytest.raises(InputError):
+        list(documents(f"a: {half}".encode(), limit=LIMIT))
 
 
 def test_nothing_is_no_document() -> None:
