@@ -91,10 +91,11 @@ def parse(raw: bytes, name: str = JOURNAL) -> list[Record]:
     return records
 
 
-def read(path: Path) -> list[Record]:
+def read(path: Path, *, cut: bool = False) -> list[Record]:
     """Writes nothing. The records of the file at `path`; a missing file is an empty journal.
 
-    A last line that is cut is read again once nobody appends: another process may be in the middle of it.
+    A last line that is cut is read again once nobody appends: another process may be in the middle of it. cut: leave
+    one out that a crash has cut off, as going on with the run does.
     """
     try:
         raw = path.read_bytes()
@@ -106,7 +107,7 @@ def read(path: Path) -> list[Record]:
         return []
     except OSError as wrong:
         raise JournalError(f"cannot be read: {wrong.strerror}", subject=str(path)) from None
-    return parse(raw, path.name)
+    return parse(raw[: raw.rfind(b"\n") + 1] if cut else raw, path.name)
 
 
 @contextmanager

@@ -52,15 +52,18 @@ def read(path: str, limit: int, *, follow: bool = True) -> bytes:
         raise InputError(f"cannot be read: {wrong}", subject=path, code="unreadable") from None
 
 
-def cluster(name: str) -> Cluster:
-    """Writes nothing to the cluster. As `connect`; `embedded:DIR` is of the home, and shared with the runs there."""
+def cluster(name: str, out: Path | None = None) -> Cluster:
+    """Writes nothing to the cluster. As `connect`; `embedded:DIR` is of the home, and shared with the runs there.
+
+    out: the folder of these runs, by default where runs are kept.
+    """
     from gpurunbook.folder import workspace
     from gpurunbook.sources.cluster import connect
 
     if not name.startswith("embedded:"):
         return connect(name)
     home = workspace.find_home()
-    return connect(name, home=home, clusters=workspace.clusters(workspace.runs_folder(home) / "any"))
+    return connect(name, home=home, clusters=workspace.clusters((out or workspace.runs_folder(home)) / "any"))
 
 
 def as_findings(findings: Iterable[Finding]) -> list[dict[str, str]]:

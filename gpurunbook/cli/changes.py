@@ -198,7 +198,7 @@ def release(node: str, **options: Any) -> int:
 
     A dry run unless --set apply=true with the plan digest. Only a Ready node without holders is uncordoned.
     """
-    return _change("node_cordon", [f"node={node}", "action=release"], **options)
+    return _change("node_cordon", [f"node={node}", "action=release"], **_with_its_cluster(options))
 
 
 @click.command(context_settings=_HELP)
@@ -209,7 +209,7 @@ def adopt(node: str, **options: Any) -> int:
 
     The node is observed anew and its cordon gets this run as owner. A dry run unless --set apply=true.
     """
-    return _change("node_cordon", [f"node={node}", "action=adopt"], **options)
+    return _change("node_cordon", [f"node={node}", "action=adopt"], **_with_its_cluster(options))
 
 
 @click.command(context_settings=_HELP)
@@ -220,28 +220,36 @@ def abort(run: str, **options: Any) -> int:
 
     A dry run unless --set apply=true; with several nodes, one after the other, until one is not released. Exit 1 also
     when the run left something that this does not undo, such as the lease of a node that another run has cordoned.
+    It goes to the cluster where the run worked, whatever the current context is; another one is refused.
     """
-    from gpurunbook.cli.answer import cluster
     from gpurunbook.errors import InputError
     from gpurunbook.folder import workspace
     from gpurunbook.shown.hostile import harmless
 
     run = workspace.checked_run_id(Path(run).resolve().name if len(Path(run).parts) > 1 else run)
-    source = cluster(options["cluster"])
-    found, problems = _left(source, options["cluster"])
+    source = _of_run(run, options)
+    expected = [] if _given(options).get("expect_cluster") else [f"expect_cluster={source.uid}"]
+    options["cluster"] = source.name
+    found, problems = _left(source, source.name)
     if problems:
         raise InputError(f"not everything could be listed: {problems[0].message}", subject=run)
     mine = [left for left in found if left.run == run]
     if not mine:
-        _demand_known(run, options["out"], source)
-        click.echo(f"run {run} left nothing in this cluster")
+        if not (_folder(run, options["out"]) / workspace.RECORD).is_file():
+            raise InputError(
+                f"no run of this id is known here, and nothing in cluster {source.name or source.uid} is its",
+                subject=f"run {run}",
+                remedy="Ids are the folder names under outputs/; `gpurunbook leftovers` lists what a cluster shows.",
+                code="run-unknown",
+            )
+        click.echo(f"run {run} left nothing in cluster {harmless(source.name or source.uid)}")
         return 0
     theirs = {left.target for left in found if left.kind == "cordon" and left.run != run}
     nodes = sorted({left.target.removeprefix("node/") for left in mine if _on_node(left) and left.target not in theirs})
     held = {left.target.removeprefix("node/") for left in mine if left.kind == "lease"}
     for node in nodes:
         taken = [f"take_over={run}"] if node in held else []
-        code = _change("node_cordon", [f"node={node}", "action=release", *taken], **dict(options))
+        code = _change("node_cordon", [f"node={node}", "action=release", *taken, *expected], **dict(options))
         if code:
             return code
     others = [left for left in mine if not _on_node(left) or left.target in theirs]
@@ -251,29 +259,52 @@ def abort(run: str, **options: Any) -> int:
     return 1 if others else 0
 
 
-def _demand_known(run: str, out: Path | None, source: Cluster) -> None:
-    """Raises InputError unless the run is known here and worked on this cluster: else nothing found says nothing."""
-    from gpurunbook.errors import InputError
+def _folder(run: str, out: Path | None) -> Path:
     from gpurunbook.folder import workspace
+
+    return (out or workspace.runs_folder(workspace.find_home())) / run
+
+
+def _of_run(run: str, options: dict[str, Any]) -> Cluster:
+    """The cluster that is asked for; else the one where the run worked, as long as the kubeconfig has that; else the
+    current one. Raises InputError when it is another than the run's."""
+    from gpurunbook.cli.answer import cluster
+    from gpurunbook.errors import InputError
     from gpurunbook.journal import JOURNAL, read, replay
 
-    folder = (out or workspace.runs_folder(workspace.find_home())) / run
-    if not (folder / workspace.RECORD).is_file():
-        raise InputError(
-            "no run of this id is known here, and nothing in this cluster is its",
-            subject=f"run {run}",
-            remedy="Ids are the folder names under outputs/; `gpurunbook leftovers` lists those that a cluster shows.",
-            code="run-unknown",
-        )
-    was = replay(read(folder / JOURNAL)).start.get("cluster", {}) if (folder / JOURNAL).is_file() else {}
+    asked, out = str(_given(options).get("cluster", "")), options["out"]
+    was = replay(read(_folder(run, out) / JOURNAL, cut=True)).start.get("cluster") or {}
+    source = None
+    if was.get("name") and not asked:
+        with contextlib.suppress(InputError):
+            source = cluster(was["name"], out)
+    source = source or cluster(asked, out)
     if was.get("uid") and was["uid"] != source.uid:
         raise InputError(
-            f"it worked on cluster {was.get('name') or 'of the current context then'} with uid {was['uid']}, this one "
-            f"has {source.uid}",
+            f"it worked on cluster {was.get('name') or 'of the current context then'} with uid {was['uid']}, and "
+            f"{source.name or 'the current one'} has {source.uid}",
             subject=f"run {run}",
             remedy="Name its cluster with --cluster.",
             code="run-of-another-cluster",
         )
+    return source
+
+
+def _given(options: dict[str, Any]) -> dict[str, Any]:
+    from gpurunbook.declared.runbooks import declared
+    from gpurunbook.runbook import given
+
+    return given.gather(declared("node_cordon"), options["files"], options["sets"], options["cluster"])
+
+
+def _with_its_cluster(options: dict[str, Any]) -> dict[str, Any]:
+    """The options; whoever takes over from a run that is known here goes to its cluster and to no other."""
+    from gpurunbook.folder import workspace
+
+    taken = str(_given(options).get("take_over", ""))
+    if not taken or not (_folder(workspace.checked_run_id(taken), options["out"]) / workspace.RECORD).is_file():
+        return options
+    return {**options, "cluster": _of_run(taken, options).name}
 
 
 def _on_node(left: Leftover) -> bool:
@@ -288,17 +319,15 @@ def resume(run: str, out: Path | None) -> int:
 
     A run that closed pass or planned is refused: going on would take its verdict and its evidence back.
     """
-    from gpurunbook.errors import InputError, JournalError
-    from gpurunbook.findings import EXIT, Verdict
+    from gpurunbook.errors import InputError
+    from gpurunbook.findings import EXIT
     from gpurunbook.folder import workspace
     from gpurunbook.journal import JOURNAL, read, replay
 
     folder = workspace.located(Path(run), out).resolve()
     run = folder.name
     runbook = str(workspace.record(folder)["runbook"])
-    verdict = Verdict.UNKNOWN
-    with contextlib.suppress(JournalError):  # a line that a crash has cut is taken off, all else is told
-        verdict = replay(read(folder / JOURNAL)).verdict
+    verdict = replay(read(folder / JOURNAL, cut=True)).verdict
     if EXIT[verdict] == 0:
         raise InputError(
             f"it closed {verdict}: there is nothing to go on with",

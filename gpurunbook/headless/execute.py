@@ -23,7 +23,7 @@ from gpurunbook.findings import EXIT, Verdict
 from gpurunbook.folder import keep, parameters, workspace
 from gpurunbook.headless import engine, expectation
 from gpurunbook.headless.signals import Signals
-from gpurunbook.journal import JOURNAL, Journal, Record, read, replay
+from gpurunbook.journal import JOURNAL, Record, read, replay
 
 SEALED, UNSEALED, WITHHELD = "sealed", "unsealed", "withheld"
 
@@ -143,7 +143,7 @@ def _taken(run_dir: Path, copy: Path, book: Runbook, values: Mapping[str, Any]) 
     can tell what the run was given: with the defaults it could go to another cluster."""
     records: list[Record] = []
     with contextlib.suppress(JournalError):  # told with the outcome
-        records = Journal.open(run_dir / JOURNAL).records
+        records = read(run_dir / JOURNAL, cut=True)
     state = replay(records)
     if not state.start and workspace.given(run_dir) is None:
         raise InputError(

@@ -34,7 +34,7 @@ def identify(run: Ledger, site: Site, before: State) -> None:
         except Denied:
             _refuse(run, permissions.IDENTITY, "")
         found = run.cluster.identify()
-        cluster = {"name": name, "uid": found.uid, "version": found.version}
+        cluster = {"name": run.cluster.name, "uid": found.uid, "version": found.version}
         operator, reasons = found.operator, found.rehearsal
     elif run.parameters.expect_cluster:
         raise ParameterError(
@@ -59,14 +59,15 @@ def identify(run: Ledger, site: Site, before: State) -> None:
 
 def _expected(run: Ledger, site: Site, before: State) -> None:
     """The cluster is the one that was meant; judged by its first answer, before any other call."""
-    seen = before.start.get("cluster", {}).get("uid")
+    seen = before.start.get("cluster", {})
     expected = cluster_uid(site, run.parameters.expect_cluster)
     uid = run.cluster.uid
-    for wanted, why in ((expected, "expect_cluster"), (seen, "the start of this run")):
+    began = f"the start of this run, in context {seen['name']!r}" if seen.get("name") else "the start of this run"
+    for wanted, why in ((expected, "expect_cluster"), (seen.get("uid"), began)):
         if wanted and wanted != uid:
             raise Drifted(
                 f"namespace kube-system has uid {uid}, wanted {wanted} ({why})",
-                subject=f"cluster {run.parameters.cluster or 'of the current context'}",
+                subject=f"cluster {run.cluster.name or 'of the current context'}",
                 remedy="Nothing else was read. Check the kubeconfig context.",
                 code="wrong-cluster",
             )

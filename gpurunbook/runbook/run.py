@@ -20,7 +20,7 @@ import msgspec
 import gpurunbook
 from gpurunbook.declared.book import Runbook
 from gpurunbook.declared.runbooks import declared
-from gpurunbook.errors import GateError, OutOfOrder, ParameterError, RunbookError, RunBound
+from gpurunbook.errors import GateError, InputError, OutOfOrder, ParameterError, RunbookError, RunBound
 from gpurunbook.findings import EXIT, Finding, Status, Verdict, worst
 from gpurunbook.folder import keep, parameters, workspace
 from gpurunbook.journal import Record, State, digest
@@ -100,8 +100,14 @@ class Run(Ledger):
 
     @property
     def cluster(self) -> Cluster:
-        """Writes nothing. The cluster of this run, connected on first use."""
+        """Writes nothing. The cluster of this run, connected on first use: the one that a parameter names, else the one
+        where it started, as long as the kubeconfig still has that, else the one of the current context."""
         if self._cluster is None:
+            before = (self.state.start.get("cluster") or {}).get("name")
+            if before and not self.parameters.cluster:
+                with contextlib.suppress(InputError):
+                    self._cluster = connect(before)
+                    return self._cluster
             self._cluster = connect(self.parameters.cluster, home=self.home, clusters=workspace.clusters(self.folder))
         return self._cluster
 

@@ -12,10 +12,10 @@ from typing import Any, TypeVar
 import msgspec
 
 from gpurunbook.declared.book import Permission
-from gpurunbook.errors import ClusterError, Denied, Garbled, Gone, InputError, NotFound, ServerFault
+from gpurunbook.errors import ClusterError, Denied, Drifted, Garbled, Gone, InputError, NotFound, ServerFault
 from gpurunbook.plan import Need, Object, Observed, Pages, Problem
 from gpurunbook.sources import embedded
-from gpurunbook.sources.connection import Connection, decode, load
+from gpurunbook.sources.connection import Connection, current, decode, load
 from gpurunbook.supply import strictjson
 
 PAGE = "500"
@@ -44,22 +44,35 @@ def connect(name: str | None, *, home: Path | None = None, clusters: Path | None
     """Writes nothing to the cluster. Opens a kubeconfig context, `in-cluster`, `embedded:DIR`, or the current context.
 
     For `embedded:DIR` (relative to `parameters/` of home) the embedded server is started when it does not run
-    yet, with its state under `clusters`. Raises InputError when there is no such cluster, and never falls back.
+    yet, with its state under `clusters`. Raises InputError when there is no such cluster, and never falls back. What is
+    opened stays the one: when credentials are loaded again, another current context changes nothing, and another
+    server under the same name raises Drifted `wrong-cluster`.
     """
-    wanted = name or ""
-    ours = wanted.startswith("embedded:")
+    wanted = name or current()
+    if wanted.startswith("embedded:"):
+
+        def serve() -> Any:
+            return load("", str(embedded.serve(wanted.removeprefix("embedded:"), home=home, clusters=clusters)))
+
+        return Cluster(wanted, Connection(serve(), serve, wakes=True))
+    first = load(wanted)
 
     def reload() -> Any:
-        if ours:
-            config = embedded.serve(wanted.removeprefix("embedded:"), home=home, clusters=clusters)
-            return load("", str(config))
-        return load(wanted)
+        fresh = load(wanted)
+        if fresh.configuration.host != first.configuration.host:
+            raise Drifted(
+                f"its server was {first.configuration.host}, and is {fresh.configuration.host} now",
+                subject=f"context {wanted!r}",
+                remedy="Nothing was sent there. Find out who changed the kubeconfig, then start the kernel anew.",
+                code="wrong-cluster",
+            )
+        return fresh
 
-    return Cluster(wanted, Connection(reload(), reload, wakes=ours))
+    return Cluster(wanted, Connection(first, reload))
 
 
 class Cluster:
-    """One cluster to read from."""
+    """One cluster to read from. name: its context, `in-cluster` or `embedded:DIR`; "" where no kubeconfig names it."""
 
     def __init__(self, name: str, connection: Connection) -> None:
         self.name = name

@@ -110,6 +110,18 @@ def load(context: str, config_file: str | None = None) -> Any:
     return ApiClient(configuration)
 
 
+def current() -> str:
+    """Writes nothing. The name of the current context; "" where no kubeconfig names one, as inside of a cluster."""
+    from kubernetes.config import kube_config
+
+    try:
+        _, active = kube_config.list_kube_config_contexts(os.environ.get("KUBECONFIG") or None)
+        name = str(active["name"])
+    except Exception:  # as above; `load` says what is wrong with it
+        return ""
+    return "" if name == "in-cluster" or name.startswith("embedded:") else name
+
+
 def raise_for(status: int, body: bytes, headers: Mapping[str, str], what: str) -> None:
     """Writes nothing. Raises the error class of an HTTP status of 300 and above.
 

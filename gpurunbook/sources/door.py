@@ -20,6 +20,7 @@ from gpurunbook.errors import (
     Drifted,
     Garbled,
     GateError,
+    InputError,
     Invalid,
     NotFound,
     RunbookError,
@@ -158,7 +159,7 @@ class Door:
             try:
                 self._permit()
                 after = self._once(mutation, current, words, dry_run=False)
-            except GateError as wrong:
+            except (GateError, InputError) as wrong:  # before the first try or, after a 401, before the second
                 if unsure:
                     raise
                 raise _Refused(wrong) from None

@@ -163,6 +163,20 @@ def lab(folder: Path, **seed: Any) -> Iterator[Lab]:
         stop(server.state)
 
 
+def merged(path: Path, *servers: Embedded) -> str:
+    """A kubeconfig with the contexts of several servers; the current one is of the first."""
+    text: dict[str, Any] = {}
+    for server in servers:
+        one = yaml.safe_load((server.state / "kubeconfig").read_text())
+        for user in one["users"]:
+            user["name"] += str(server.state)
+        for context in one["contexts"]:
+            context["context"]["user"] += str(server.state)
+        text = {key: text[key] + one[key] if isinstance(one[key], list) else text[key] for key in text} or one
+    path.write_text(yaml.safe_dump(text))
+    return str(path)
+
+
 def step(run: Run, name: str) -> None:
     """One cell of node_cordon."""
     p = run.parameters

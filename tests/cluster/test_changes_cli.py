@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 import runs
 from click.testing import CliRunner, Result
+from embedded_server import Embedded, stop
 from runs import Lab, finish, marks, owner
 
 from gpurunbook.cli import group
@@ -39,7 +40,7 @@ pytestmark = pytest.mark.usefixtures("entered")
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    with runs.lab(tmp_path_factory.mktemp("commands"), nodes=40) as made:
+    with runs.lab(tmp_path_factory.mktemp("commands"), nodes=60) as made:
         for notebook in NOTEBOOKS.glob("*.ipynb"):
             shutil.copy(notebook, made.home / "runbooks")
         yield made
@@ -219,11 +220,11 @@ def test_hostile_marks_are_harmless_on_the_terminal(lab: Lab) -> None:
 def test_abort_of_a_run_that_left_nothing_says_so(lab: Lab, by_id: bool) -> None:
     folder, _ = dry_run(lab)
     result = command("abort", folder.name if by_id else f"{folder}/")
-    assert (result.return_value, result.output) == (0, f"run {folder.name} left nothing in this cluster\n")
+    assert (result.return_value, result.output) == (0, f"run {folder.name} left nothing in cluster oncall@many\n")
 
 
 def test_abort_of_a_run_that_nobody_knows_is_no_success(lab: Lab) -> None:
-    with pytest.raises(InputError, match="no run of this id is known here, and nothing in this cluster is its"):
+    with pytest.raises(InputError, match="no run of this id is known here, and nothing in cluster oncall@many is its"):
         command("abort", "r-unknown")
 
 
@@ -233,8 +234,67 @@ def test_abort_of_a_run_of_another_cluster_is_no_success(lab: Lab, tmp_path: Pat
     shutil.copy(folder / "run.json", tmp_path / folder.name)
     journal = Journal.open(tmp_path / folder.name / "journal.jsonl")
     journal.append("cluster", {"cluster": {"name": "prod", "uid": "other", "version": None}})
-    with pytest.raises(InputError, match=f"it worked on cluster prod with uid other, this one has {lab.uid}"):
+    told = f"it worked on cluster prod with uid other, and oncall@many has {lab.uid}"
+    with pytest.raises(InputError, match=told):
         command("abort", folder.name, "--out", str(tmp_path))
+
+
+@pytest.fixture(scope="module")
+def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embedded]:
+    running = runs.seeded(tmp_path_factory.mktemp("elsewhere"), 3, name="elsewhere", uid="9" * 36)
+    yield running
+    stop(running.state)
+
+
+def switched(lab: Lab, elsewhere: Embedded, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another context is the current one; the run's own is there too."""
+    monkeypatch.setenv("KUBECONFIG", runs.merged(lab.home / "both", elsewhere, lab.server))
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_abort_goes_to_the_cluster_where_the_run_worked(
+    lab: Lab, elsewhere: Embedded, monkeypatch: pytest.MonkeyPatch, cut: bool
+) -> None:
+    folder, _ = dry_run(lab)
+    if cut:  # by the crash for which it is aborted
+        (folder / "journal.jsonl").write_bytes((folder / "journal.jsonl").read_bytes()[:-1])
+    switched(lab, elsewhere, monkeypatch)
+    result = command("abort", folder.name)
+    assert (result.return_value, result.output) == (0, f"run {folder.name} left nothing in cluster oncall@many\n")
+
+
+@pytest.mark.parametrize("gone", [False, True])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("abort", "RUN"),
+        ("release", "NODE", "--set=take_over=RUN"),
+        ("adopt", "NODE", "--set=take_over=RUN"),
+        ("abort", "RUN", "--parameters=FILE"),
+        ("release", "NODE", "--parameters=FILE", "--set=take_over=RUN"),
+    ],
+    ids=" ".join,
+)
+def test_nothing_is_undone_or_taken_over_from_a_run_on_another_cluster_than_its_own(
+    lab: Lab, elsewhere: Embedded, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, words: tuple[str, ...], gone: bool
+) -> None:
+    node = lab.node()
+    run = lab.cordon(node, **lab.planned(node))
+    finish(run, until="mark")
+    file = tmp_path / "parameters.yaml"
+    file.write_text(f"cluster: {'' if gone else 'oncall@elsewhere'}\n".replace(": \n", ": ''\n"))
+    given = [w.replace("RUN", run.id).replace("NODE", node).replace("FILE", str(file)) for w in words]
+    if gone:  # its context is in the kubeconfig no more
+        monkeypatch.setenv("KUBECONFIG", str(elsewhere.state / "kubeconfig"))
+    else:
+        switched(lab, elsewhere, monkeypatch)
+        given += [] if "--parameters=FILE" in words else ["--cluster=oncall@elsewhere"]
+    before = set(lab.out.iterdir())
+    told = f"it worked on cluster oncall@many with uid {lab.uid}, and oncall@elsewhere has {'9' * 36}"
+    with pytest.raises(InputError, match=told):
+        command(*given)
+    assert set(lab.out.iterdir()) == before
+    assert (owner(lab.seen(node)), marks(lab.seen(node))) == (run.id, WHOLE)
 
 
 def test_abort_does_nothing_while_not_everything_could_be_listed(lab: Lab) -> None:
@@ -269,9 +329,9 @@ def test_abort_lifts_no_cordon_of_another_run_for_a_lease_of_this_one(lab: Lab) 
     result = command("abort", "r-late", "--set=max_out=999")
     assert (result.return_value, set(lab.out.iterdir())) == (1, before)
     assert f"not undone by this command: lease gpu-operator/gpurunbook-node-{node}" in result.output
-    go_on = f"gpurunbook adopt {node} --set take_over=r-late {NEEDED}, which keeps the cordon"
-    assert go_on in command("leftovers").output
-    assert go_on in result.stderr
+    go_on = f"gpurunbook adopt {node} --set take_over=r-late"
+    assert f"{go_on} {NEEDED}, which keeps the cordon" in command("leftovers").output
+    assert f"{go_on} --cluster oncall@many {NEEDED}, which keeps the cordon" in result.stderr
     assert (owner(lab.seen(node)), marks(lab.seen(node))) == (run.id, WHOLE)
     lab.admin.call("DELETE", f"{mutation.target.path}/{mutation.target.name}")
 
@@ -334,10 +394,13 @@ def test_a_run_of_a_notebook_that_was_stopped_is_resumed_with_its_own_parameters
     assert owner(lab.seen(node)) == run_dir.name
 
 
-def test_abort_plans_the_release_of_a_dead_run_and_release_with_the_plan_gives_the_node_back(lab: Lab) -> None:
+def test_abort_plans_the_release_of_a_dead_run_and_release_with_the_plan_gives_the_node_back(
+    lab: Lab, elsewhere: Embedded, monkeypatch: pytest.MonkeyPatch
+) -> None:
     node = lab.node()
     run = lab.cordon(node, **lab.planned(node))
     finish(run, until="mark")
+    switched(lab, elsewhere, monkeypatch)
     keep.release(run.folder / workspace.KERNEL_LOCK)
     before = set(lab.out.iterdir())
     result = command("abort", run.id, "--set=max_out=999")

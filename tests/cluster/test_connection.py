@@ -343,6 +343,41 @@ def test_the_kubeconfig_of_the_moment_counts(server: Embedded, tmp_path: Path, m
     assert Connection(load("")).host == server.info["url"]
 
 
+def test_another_current_context_changes_nothing_when_credentials_are_loaded_again(
+    server: Embedded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = Path(kubeconfig(server, tmp_path, {"token": "expired"}))
+    monkeypatch.setenv("KUBECONFIG", str(path))
+    source = connect("")
+    assert source.name == "c"
+    document = yaml.safe_load(path.read_text())
+    document["users"] = [{"name": "me", "user": {"token": good(server)}}]
+    document["clusters"].append({"name": "other", "cluster": {"server": "http://127.0.0.1:9"}})
+    document["contexts"].append({"name": "other", "context": {"cluster": "other", "user": "me"}})
+    document["current-context"] = "other"
+    path.write_text(yaml.safe_dump(document))
+    whole(source.listed(NODES)[0])
+    assert connect("").connection.host == "http://127.0.0.1:9"
+
+
+@pytest.mark.parametrize("named", ["c", ""])
+def test_a_context_that_leads_to_another_server_meanwhile_is_refused_and_nothing_is_sent_there(
+    server: Embedded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: str
+) -> None:
+    path = Path(kubeconfig(server, tmp_path, {"token": "expired"}))
+    monkeypatch.setenv("KUBECONFIG", str(path))
+    source = connect(named)
+    document = yaml.safe_load(path.read_text())
+    for one in document["clusters"]:
+        one["cluster"]["server"] = "http://127.0.0.1:9"  # there it would be unreachable
+    path.write_text(yaml.safe_dump(document))
+    with pytest.raises(
+        errors.Drifted, match=f"its server was {server.info['url']}, and is http://127.0.0.1:9 now"
+    ) as no:
+        source.listed(NODES)
+    assert (no.value.code, no.value.subject) == ("wrong-cluster", "context 'c'")
+
+
 # -- servers of this file --------------------------------------------------------------------------------------------
 
 

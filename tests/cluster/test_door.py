@@ -10,7 +10,7 @@ from __future__ import annotations
 import pytest
 from embedded_server import SMALL, start, stop
 
-from gpurunbook.errors import ClusterError, Denied, Drifted, NotApproved, Unreachable
+from gpurunbook.errors import ClusterError, Denied, Drifted, InputError, NotApproved, Unreachable
 from gpurunbook.journal import Journal, read
 from gpurunbook.plan import Mutation, Target
 from gpurunbook.sources.cluster import Cluster
@@ -298,6 +298,22 @@ def test_a_permit_that_ends_between_two_tries_ends_them_and_tells_what_is_known(
     assert (annotation(cluster) == "r1") == done
     noted = [] if how == "unknown" else [("result", how or "refused")]
     assert events(journal) == [("intent", None), *noted]
+
+
+@pytest.mark.parametrize("wrong", [InputError("no kubeconfig"), Drifted("another server", code="wrong-cluster")])
+def test_credentials_that_cannot_be_loaded_again_leave_nothing_in_doubt(server, journal, wrong):
+    config = str(server.state / "kubeconfig")
+
+    def reload():
+        raise wrong
+
+    cluster = Cluster("test", Connection(load("", config), reload, sleep=lambda _: None))
+    wanted = mark(cluster)
+    arm(server, {"method": "PATCH"}, {"status": 401})
+    with pytest.raises(type(wrong)):
+        door(cluster, journal).send("mark", wanted, WORDS)
+    assert events(journal) == [("intent", None), ("result", "refused")]
+    assert annotation(Cluster("test", Connection(load("", config)))) is None
 
 
 def test_what_needs_no_request_needs_no_permit(server, cluster, journal):

@@ -82,10 +82,38 @@ def audited(run: Run) -> None:
 def test_a_start_names_cluster_server_and_operator(lab: Lab) -> None:
     run = audit(lab, expect_cluster=lab.uid)
     told = runs.state(run).start
-    assert told["cluster"] == {"name": "", "uid": lab.uid, "version": "v1.35.3+rke2r3"}
+    assert told["cluster"] == {"name": "oncall@many", "uid": lab.uid, "version": "v1.35.3+rke2r3"}
     assert told["operator"] == {"name": "oncall@example.com"}
     assert told["rehearsal"] is True
     assert told["rehearsal_reasons"] == ["namespace kube-system carries gpurunbook.io/rehearsal"]
+
+
+def test_a_run_goes_on_where_it_started_whatever_the_current_context_is_by_then(
+    lab: Lab, elsewhere: Embedded, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    run = audit(lab)
+    monkeypatch.setenv("KUBECONFIG", runs.merged(tmp_path / "both", elsewhere, lab.server))
+    assert audit(lab).cluster.uid == "9" * 36  # a new one goes there
+    later = audit(lab, run_id=run.id)
+    audited(later)
+    assert verdict(later) == ("pass", "all-steps-passed")
+    assert {data["uid"] for r in records(run) if r["event"] == "cluster" and (data := r["data"]["cluster"])} == {
+        lab.uid
+    }
+
+
+def test_a_run_whose_context_is_gone_is_refused_on_another_cluster_with_both_named(
+    lab: Lab, elsewhere: Embedded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = audit(lab)
+    monkeypatch.setenv("KUBECONFIG", str(elsewhere.state / "kubeconfig"))
+    with pytest.raises(errors.Drifted) as refused:
+        audit(lab, run_id=run.id)
+    assert refused.value.code == "wrong-cluster"
+    assert refused.value.subject == "cluster oncall@elsewhere"
+    wanted = f"wanted {lab.uid} (the start of this run, in context 'oncall@many')"
+    assert refused.value.message == f"namespace kube-system has uid {'9' * 36}, {wanted}"
+    assert verdict(run) == ("blocked", "wrong-cluster")
 
 
 def test_a_whole_audit_passes(lab: Lab) -> None:
