@@ -174,7 +174,7 @@ def check_file(
     at, age = moment(now), span(max_database_age, "--max-database-age")
     try:
         about = _subject(subject) if subject is not None else None
-        data = read(file, evidence_files.LIMIT, follow=False)
+        data = read(file, evidence_files.LIMIT)
     except InputError as wrong:
         said = Finding(evidence.CHECK, wrong.subject, Status.UNKNOWN, wrong.code, wrong.message, source=evidence.SOURCE)
         findings: tuple[Finding, ...] = (said,)

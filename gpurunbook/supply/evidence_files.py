@@ -107,7 +107,8 @@ def judge_database(document: Any, now: int, max_age: int) -> list[Finding]:
     stamp = member(answer, "VulnerabilityDB").get("UpdatedAt")
     updated = times.instant(stamp) if isinstance(stamp, str) else None
     remedy = "Update Trivy's database and scan again."
-    tool = f"trivy {text(answer, 'Version')}".strip()
+    version = answer.get("Version")  # a number in the database's own metadata.json, which has no VulnerabilityDB
+    tool = f"trivy {version}" if isinstance(version, str) else "trivy"
     if updated is None or updated <= _GO_ZERO or updated - now > AHEAD:
         message = f"VulnerabilityDB.UpdatedAt is {stamp!r}: the age of the data is not known"
         return [failing("database-unknown", tool, message, remedy)]

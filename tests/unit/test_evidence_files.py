@@ -304,8 +304,13 @@ def test_a_database_is_as_old_as_its_data(database: Any, reasons: list[str]) -> 
     assert judged("trivy-version", answer) == ("fail" if reasons else "pass", reasons)
 
 
-def test_without_a_database_its_age_is_unknown() -> None:
-    assert judged("trivy-version", {"Version": "0.72.0"}) == ("fail", ["database-unknown"])
+METADATA = {"Version": 2, "UpdatedAt": "2026-08-20T07:00:00Z", "DownloadedAt": "2026-08-20T08:55:00Z"}
+"""As `db/metadata.json` in Trivy's cache has it: about a database, but not what `trivy version` printed."""
+
+
+@pytest.mark.parametrize("answer", [{}, {"Version": "0.72.0"}, {"Version": None}, METADATA], ids=repr)
+def test_without_a_database_its_age_is_unknown(answer: Any) -> None:
+    assert judged("trivy-version", answer) == ("fail", ["database-unknown"])
 
 
 @pytest.mark.parametrize(
@@ -571,6 +576,20 @@ def test_a_file_that_cannot_be_opened_is_an_error(
     for path in (tmp_path / "none", tmp_path):
         code, answer = check_file(capsys, str(path), "--kind", kind, "--subject", str(subject))
         assert (code, answer["verdict"], answer["reasons"]) == (2, "error", ["unreadable"])
+
+
+@pytest.mark.parametrize("case", INDEX["files"], ids=lambda case: case["file"])
+def test_a_link_is_judged_as_the_file_that_it_names(
+    case: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    subject, link = tmp_path / "subject.json", tmp_path / "link"
+    subject.write_text(json.dumps(INDEX["subject"]))
+    link.symlink_to(CASES / case["file"])
+    code, answer = check_file(
+        capsys, str(link), "--kind", case["kind"], "--subject", str(subject),
+        "--now", INDEX["now"], "--max-database-age", INDEX["max_database_age"],
+    )  # fmt: skip
+    assert (answer["verdict"], answer["reasons"], code) == (case["expect"], case["reasons"], EXIT[case["expect"]])
 
 
 @pytest.mark.parametrize(
