@@ -36,7 +36,8 @@ class Place:
 
     path: names it among all; within: the fields and lines on the way to the text, "" for a file's own; base: the
     file's line at which the text begins; lined: a line of the text is a line of the file; about: the object in the
-    text; depth: documents in documents; sops: it stands in one that has SOPS metadata.
+    text; depth: documents in documents; sops: it stands in one that has SOPS metadata; raw: the file, where comments
+    decide about it.
     """
 
     file: str
@@ -47,6 +48,7 @@ class Place:
     about: str = ""
     depth: int = 0
     sops: bool = False
+    raw: bytes = field(default=b"", repr=False)
 
     @property
     def name(self) -> str:

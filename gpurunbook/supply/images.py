@@ -67,23 +67,6 @@ _NOT_MANIFESTS = frozenset({"data", "stringData", "binaryData", "labels", "annot
 _NOT_MANIFESTS |= {"rbd"}
 """Under these keys `image` is a word like any other; that of `rbd` is a block device of Ceph."""
 
-_REMEDY = {
-    "empty-reference": "Name the image with an explicit release tag or a digest.",
-    "invalid-reference": "Write [registry/]path:tag, or @sha256: and 64 lower-case hexadecimal digits.",
-    "explicit-latest": "Write the release tag or the digest; latest is refused even beside a digest.",
-    "bad-digest": "Write sha256: and 64 lower-case hexadecimal digits.",
-    "implicit-latest": "Write a release tag or a digest; without either, latest is pulled.",
-    "floating-alias": "Write a release tag that is never moved, or a digest.",
-}
-_SOURCE_WORD = {
-    "empty-reference": "no image is named",
-    "invalid-reference": "is no image reference",
-    "explicit-latest": "asks for latest",
-    "bad-digest": "has no good digest behind the @",
-    "implicit-latest": "has neither tag nor digest",
-    "floating-alias": "has a tag that is moved",
-}
-
 
 def concern(key: str) -> bool:
     """Writes nothing. Whether a reference can stand under such a key, or beside it."""
@@ -144,7 +127,11 @@ class Images:
                 text = value.text
                 if ("/" in text or ":" in text) and "://" not in text and text[0] not in "/.":
                     yield from self._judge(value, dotted(trail, name))
-            elif mentions.is_tag(name) and isinstance(value, Text) and not _elsewhere(trail):
+            elif (
+                isinstance(value, Text)
+                and mentions.is_tag(name)
+                and (not _elsewhere(trail) or references.floats(value.text))
+            ):
                 yield from self._tag(value, dotted(trail, name))
 
     def _addressed(self, node: Map, trail: Trail) -> Iterator[Flaw]:
@@ -160,6 +147,8 @@ class Images:
         """A value beside a name, in an environment say, or beside the path of a JSON patch."""
         if _ENVIRONMENT.fullmatch(name) or mentions.is_image(name, text):
             yield from self._judge(value, dotted(trail, f"value of {name}"))
+        elif mentions.is_tag(name) and references.floats(text) and isinstance(value, Text):
+            yield from self._tag(value, dotted(trail, f"value of {name}"))
         elif path.endswith("/image"):
             yield from self._judge(value, dotted(trail, f"value of {path}"))
         elif name and (moved := _moved(text)):
@@ -302,7 +291,7 @@ class Images:
 
     def _judge(self, value: Node, field: str, *, pinned: bool = False) -> Iterator[Flaw]:
         if not isinstance(value, Text):
-            yield Flaw(value.line, field, "invalid-reference", "is no text", _REMEDY["invalid-reference"])
+            yield Flaw(value.line, field, "invalid-reference", "is no text", references.REMEDY["invalid-reference"])
             return
         if self._patterns and _PATTERN.search(value.text):
             return
@@ -315,7 +304,9 @@ class Images:
             return
         seen = references.desired(value.text)
         for code in seen.codes:
-            yield Flaw(value.line, field, code, f"{value.text[:300]!r} {_SOURCE_WORD[code]}", _REMEDY[code])
+            yield Flaw(
+                value.line, field, code, f"{value.text[:300]!r} {references.SAID[code]}", references.REMEDY[code]
+            )
         if not seen.codes and not seen.pin and (pinned or self._is_cuda(seen, field)):
             message = f"{value.text!r} is a CUDA or canary image without a digest"
             remedy = "Pin it by @sha256:; what proves the GPU must not change by itself."

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from gpurunbook.errors import InputError
 from gpurunbook.findings import Status
 from gpurunbook.leaks import suspect
-from gpurunbook.supply import images, mentions, secrets, strictyaml
+from gpurunbook.supply import images, mentions, secrets, sops, strictyaml
 from gpurunbook.supply.beside import Beside, hidden
 from gpurunbook.supply.charts import judge_charts
 from gpurunbook.supply.found import Found, Notes, Place
@@ -82,7 +82,7 @@ class Review:
         if braced and self._beside.template(path) and self._beside.hold(path):
             return
         self._files += 1
-        place = Place(path, path)
+        place = Place(path, path, raw=data if sops.concern(data) else b"")
         try:
             for doc in strictyaml.documents(data, limit=LIMIT, aliases=self._aliases):
                 if isinstance(doc, Text):

@@ -44,6 +44,7 @@ _HALF = re.compile(r":[A-Za-z0-9._-]+|(?:[A-Za-z0-9._-]+(?::[0-9]{1,5})?/)+[a-z0
 _KEY = re.compile(r"(?:(?:.*[-_./])?(?:image|IMAGE)|[a-z](?:.*[a-z0-9])?Image)(?:[-_]?[rR]ef(?:erence)?)?")
 _TAG = re.compile(
     r"(?:[A-Za-z0-9]+[_-])*image[_-](?:tag|version)(?:[_-]version)?|[a-z][A-Za-z0-9]*Image(?:Tag|Version)"
+    r"|(?:[A-Z0-9]+_)*IMAGE_(?:TAG|VERSION)"
 )
 
 

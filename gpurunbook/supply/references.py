@@ -32,6 +32,27 @@ FLOATING_TAGS = frozenset(
 """Whole tags that are moved by habit. A tag with the word *latest* in it floats as well."""
 
 
+REMEDY = {
+    "empty-reference": "Name the image with an explicit release tag or a digest.",
+    "invalid-reference": "Write [registry/]path:tag, or @sha256: and 64 lower-case hexadecimal digits.",
+    "explicit-latest": "Write the release tag or the digest; latest is refused even beside a digest.",
+    "bad-digest": "Write sha256: and 64 lower-case hexadecimal digits.",
+    "implicit-latest": "Write a release tag or a digest; without either, latest is pulled.",
+    "floating-alias": "Write a release tag that is never moved, or a digest.",
+}
+"""What to do about each code of `desired`."""
+
+SAID = {
+    "empty-reference": "no image is named",
+    "invalid-reference": "is no image reference",
+    "explicit-latest": "asks for latest",
+    "bad-digest": "has no good digest behind the @",
+    "implicit-latest": "has neither tag nor digest",
+    "floating-alias": "has a tag that is moved",
+}
+"""What a reference with such a code is or does."""
+
+
 class Reference(msgspec.Struct, frozen=True, gc=False):
     """A reference of valid form, except that what follows the `@` is as written.
 

@@ -99,7 +99,7 @@ class Secrets:
     def whole(self) -> Iterator[Flaw]:
         """Writes nothing. What is against the document as a whole: a Secret with values, SOPS that is none."""
         if isinstance(self._sops, Map):
-            yield from sops.judge(self._doc, self._sops, secret=self._secret)
+            yield from sops.judge(self._doc, self._sops, secret=self._secret, raw=self._place.raw)
         elif _CLAIMS.fullmatch(self._place.name) and self._place.name != ".sops.yaml" and not self._place.sops:
             message = "the file's name claims SOPS, and it has no SOPS metadata"
             yield Flaw(self._doc.line, "sops", "sops-not-encrypted", message, "Encrypt it with sops, or rename it.")

@@ -1,7 +1,8 @@
 """Files that claim SOPS: are its metadata whole, and is everything encrypted that its own rule covers?
 
 Which values SOPS encrypts is decided by one rule in the metadata, over all keys on the way to a value (indexes of
-lists are no keys). Regular expressions are searched for anywhere in a key. `mac_only_encrypted` leaves open values out
+lists are no keys), or by comments: one stands for the key or the item below it and for all in it. Regular expressions
+are searched for anywhere in a key or in a comment. `mac_only_encrypted` leaves open values out
 of the checksum; they are reviewed as any other, so it decides nothing here.
 Source: getsops/sops, sops.go (shouldBeEncrypted) and stores/stores.go (one rule at most; `_unencrypted` without one).
 """
@@ -28,16 +29,24 @@ _SLOW = re.compile(r"\)[*+{]|\)\?[*+{]")
 _REPEATS = 2
 _REMEDY = "Encrypt the file with sops, and replace every secret that stood in it in plain."
 
-Covers = Callable[[Iterable[str]], bool | None]
-"""Whether a value with these keys on its way is to be encrypted; None when that cannot be told."""
+Covers = Callable[[Iterable[str], int], bool | None]
+"""Whether a value with these keys on its way, at this line, is to be encrypted; None when that cannot be told."""
 
 
-def judge(doc: Map, sops: Map, *, secret: bool) -> Iterator[Flaw]:
-    """Writes nothing. What is against the claim. secret: it is a Secret, all of whose values must be encrypted."""
+def concern(data: bytes) -> bool:
+    """Writes nothing. Whether a rule over comments may stand in a file."""
+    return b"encrypted_comment_regex" in data
+
+
+def judge(doc: Map, sops: Map, *, secret: bool, raw: bytes = b"") -> Iterator[Flaw]:
+    """Writes nothing. What is against the claim. secret: it is a Secret, all of whose values must be encrypted.
+
+    raw: the file, which a rule over comments needs; without it nobody can tell what such a rule covers.
+    """
     if not _whole(sops):
         message = "the SOPS metadata are not whole: mac, lastmodified and a recipient"
         yield Flaw(sops.line, "sops", "sops-not-encrypted", message, _REMEDY)
-    covers, wrong = _rule(sops)
+    covers, wrong = _rule(sops, raw)
     if wrong:
         yield Flaw(sops.line, "sops", "sops-not-encrypted", wrong, _REMEDY)
     plain: list[tuple[int, str]] = []
@@ -53,7 +62,9 @@ def judge(doc: Map, sops: Map, *, secret: bool) -> Iterator[Flaw]:
                 continue
             if ENCRYPTED.fullmatch(value.text):
                 encrypted += 1
-            elif (secret and whole[0] in {"data", "stringData"}) or covers(k for k in whole if isinstance(k, str)):
+            elif (secret and whole[0] in {"data", "stringData"}) or covers(
+                (k for k in whole if isinstance(k, str)), value.line
+            ):
                 plain.append((value.line, dotted(way)))
     if plain:
         number, field = min(plain)
@@ -70,26 +81,50 @@ def _whole(sops: Map) -> bool:
     return bool(ENCRYPTED.fullmatch(word(sops, "mac")) and word(sops, "lastmodified") and listed)
 
 
-def _rule(sops: Map) -> tuple[Covers, str]:
+def _rule(sops: Map, raw: bytes) -> tuple[Covers, str]:
     """The rule, and what is against it."""
     given = [name for name in _RULES if word(sops, name)]
     if len(given) > 1:
         return _untold, f"the SOPS metadata have {len(given)} rules ({', '.join(given)}); sops takes one"
     name = given[0] if given else "unencrypted_suffix"
     text = word(sops, name) or "_unencrypted"
-    if name in _COMMENTS:
-        return _untold, ""  # comments are not read here
     opened = name.startswith("un")
     if name.endswith("_suffix"):
-        return (lambda keys: any(key.endswith(text) for key in keys) != opened), ""
+        return (lambda keys, _: any(key.endswith(text) for key in keys) != opened), ""
     pattern = _pattern(text)
     if pattern is None:
         return _untold, f"nobody can tell here which values the {name} {text[:80]!r} covers"
-    return (lambda keys: any(pattern.search(key) for key in keys) != opened), ""
+    if name in _COMMENTS:
+        if not raw:
+            return _untold, f"nobody can tell here which values the {name} covers: their comments are not there"
+        marked = _marked(raw.decode(errors="replace"), pattern)
+        return (lambda _, number: (number in marked) != opened), ""
+    return (lambda keys, _: any(pattern.search(key) for key in keys) != opened), ""
 
 
-def _untold(_: Iterable[str]) -> None:
+def _untold(_: Iterable[str], __: int) -> None:
     return None
+
+
+def _marked(text: str, pattern: re.Pattern[str]) -> set[int]:
+    """The lines that a comment stands for: the one below it, or its own, and all that is in it."""
+    found: set[int] = set()
+    waiting, depth, item = False, -1, False  # depth: indentation of what is marked, -1 for nothing; item: of a list
+    for number, whole in enumerate(text.split("\n"), 1):
+        bare = whole.strip()
+        if bare.startswith("#"):
+            waiting = waiting or pattern.search(bare[1:]) is not None
+        elif bare:
+            indent = len(whole) - len(whole.lstrip(" "))
+            inside = indent > depth or (indent == depth and not item and bare.startswith("- "))
+            if depth < 0 or not inside:
+                _, hash_, behind = bare.partition(" #")
+                marks = waiting or (bool(hash_) and pattern.search(behind) is not None)
+                depth, item = (indent, bare.startswith("- ")) if marks else (-1, False)
+            if depth >= 0:
+                found.add(number)
+            waiting = False
+    return found
 
 
 def _pattern(text: str) -> re.Pattern[str] | None:

@@ -144,6 +144,15 @@ def test_what_only_looks_like_a_reference_is_none(text: str) -> None:
         (f"image: {{reference: '{BAD}'}}\n", ["explicit-latest"]),
         ("basic: {controller_image_name: a/b, image_tag_version: latest}\n", ["explicit-latest"]),
         ("basic: {controller_image_name: a/b, image_tag_version: v1.2.3, image_registry: r.example}\n", []),
+        (
+            HEAD + "  image-tag: latest\n  other-image-version: 1.10\n  RESET_IMAGE_TAG: nightly\n",
+            ["explicit-latest", "floating-alias"],
+        ),
+        (
+            "kind: Pod\nspec: {containers: [{image: 'a:1', env: [{name: IMAGE_TAG, value: latest}]}]}\n",
+            ["explicit-latest"],
+        ),
+        ("kind: Pod\nspec: {containers: [{image: 'a:1', env: [{name: IMAGE_TAG, value: v1.2.3}]}]}\n", []),
         ("a: {reloaderImageTag: main, operator-image-version: 1.10}\n", ["floating-alias", "yaml-trap"]),
         (f"images: {{tool: '{BARE}', other: '{GOOD}', third: '{BAD}'}}\n", ["explicit-latest", "implicit-latest"]),
         (f"images: {{registry: {BARE}, pullPolicy: Always, tool: a/b}}\n", []),

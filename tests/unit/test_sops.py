@@ -6,6 +6,7 @@ encrypted. Not covered: whether what is encrypted can be decrypted, and whether 
 
 from __future__ import annotations
 
+import textwrap
 import time
 
 import pytest
@@ -45,7 +46,6 @@ PLAIN = "sops-not-encrypted"
         (f"spec: {{b_enc: '{ENC}', c: y}}", "encrypted_suffix: _enc", []),
         (f"spec: {{map_enc: {{a: x}}, b_enc: '{ENC}'}}", "encrypted_suffix: _enc", [PLAIN]),
         (f"spec: {{b: '{ENC}'}}", "encrypted_regex: ^b$, mac_only_encrypted: true", []),
-        (f"spec: {{a: x, b: '{ENC}'}}", "encrypted_comment_regex: secret", []),
         (f"spec: {{b: '{ENC}', password: hunter2}}", "encrypted_regex: ^b$", ["secret-value"]),
         (f"spec: {{b: '{ENC}', password_open: hunter2}}", "unencrypted_suffix: _open", [PLAIN, "secret-value"]),
         (f"spec: {{b: '{ENC}', a: hunter2}}", "encrypted_regex: ^b$, encrypted_suffix: b", [PLAIN]),
@@ -113,3 +113,59 @@ def test_a_secret_in_an_encrypted_document_is_encrypted_too() -> None:
     good = f"extraObjects: [{inner}]\n{sops(', encrypted_regex: ^data$')}"
     assert said(good) == []
     assert said(good.replace(", data: {", ", stringData: {b: x}, data: {")) == ["secret-value"]
+
+
+COMMENTED = f"""\
+apiVersion: v1
+kind: Thing
+metadata: {{name: x}}
+spec:
+  # public: of no use to others
+  a: x
+  b: '{ENC}'
+  # public
+  c:
+    d: x
+    e: [x, y]
+  # secret: of ours
+  f:
+    g: '{ENC}'
+    h:
+    - '{ENC}'
+  i: x  # public
+  j:
+    # public
+    - x
+    - y: '{ENC}'
+      z: '{ENC}'
+"""
+META = "# public\napiVersion: v1\n# public\nkind: Thing\n# public\nmetadata: {name: x}\n"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "opened", "closed"),
+    [
+        ("", "", [], []),
+        ("  # public: of no use to others\n", "", [PLAIN], []),
+        ("  # public\n  c:", "  c:", [PLAIN], []),
+        ("    # public\n", "", [PLAIN], []),
+        ("  i: x  # public", "  i: x", [PLAIN], []),
+        (f"    g: '{ENC}'", "    g: x", [PLAIN], [PLAIN]),
+        (f"    - '{ENC}'", "    - x", [PLAIN], [PLAIN]),
+        (f"    - '{ENC}'", f"    - '{ENC}'\n    # note\n    k: x", [PLAIN], [PLAIN]),
+        (f"  b: '{ENC}'", "  b: x", [PLAIN], []),
+        (f"      z: '{ENC}'", "      z: x", [PLAIN], []),
+        ("  # public: of no use to others\n", "  # public: of no use to others\n\n  # and more\n", [], []),
+    ],
+)
+def test_a_rule_over_comments_is_followed(old: str, new: str, opened: list[str], closed: list[str]) -> None:
+    text = COMMENTED.replace(old, new)
+    bare = text.split("spec:")[1]
+    assert said(META + "spec:" + bare + sops(", unencrypted_comment_regex: ^ public")) == opened
+    assert said(text + sops(", encrypted_comment_regex: secret")) == closed
+
+
+def test_comments_that_are_not_there_decide_nothing() -> None:
+    inner = textwrap.indent(COMMENTED + sops(", encrypted_comment_regex: secret"), "    ")
+    text = f"apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: c}}\ndata:\n  a.yaml: |\n{inner}"
+    assert said(text) == [PLAIN]
