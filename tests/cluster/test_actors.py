@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -201,8 +200,17 @@ def update_image(client: Client, name: str, container: str, image: str) -> None:
 
 def test_what_is_as_wanted_is_left_alone(controlled: Client) -> None:
     before = controlled.call("GET", path_of("gpu-operator"))["items"]
-    controlled.call("PATCH", "/api/v1/nodes/gpu-0000", {"metadata": {"labels": {"touched": "yes"}}}, MERGE_PATCH)
-    time.sleep(1)  # in which nothing is to happen
+    look = ("system:gpurunbook:actor:daemonset-controller", "/api/v1/nodes", "")
+
+    def looked() -> int:
+        entries = controlled.call("GET", "/_gpurunbook/requests?since=0")
+        return sum((entry["user"], entry["path"], entry["query"]) == look for entry in entries)
+
+    for touched in ("once", "twice"):  # the second look begins when the first one is over
+        begun = looked()
+        patch = {"metadata": {"labels": {"touched": touched}}}
+        controlled.call("PATCH", "/api/v1/nodes/gpu-0000", patch, MERGE_PATCH)
+        eventually(lambda begun=begun: looked() > begun)
     assert controlled.call("GET", path_of("gpu-operator"))["items"] == before
 
 

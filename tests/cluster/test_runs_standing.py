@@ -631,12 +631,19 @@ def custom(run: Run, progress: Callable[[Seen], Progress], seconds: float = 180.
 OVER = (Finding("c", "s", Status.PASS, "over", "it is over"),)
 
 
-def good(seen: Seen) -> Progress:
-    """Done when somebody has put the label on the node."""
-    found = seen["node"].value
-    if found and "over" in found["metadata"]["labels"]:
-        return Progress("done", (), OVER)
-    return Progress("waiting", ("the label over",))
+class Good:
+    """Done when somebody has put the label on the node. asked: whether it was judged at all; node: what was seen."""
+
+    def __init__(self) -> None:
+        self.asked = threading.Event()
+        self.node: dict[str, Any] | None = None
+
+    def __call__(self, seen: Seen) -> Progress:
+        self.node = seen["node"].value
+        self.asked.set()
+        if self.node and "over" in self.node["metadata"]["labels"]:
+            return Progress("done", (), OVER)
+        return Progress("waiting", ("the label over",))
 
 
 @contextmanager
@@ -664,9 +671,10 @@ def test_what_is_lost_in_a_wait_is_made_again_within_a_second(lab: Lab, what: st
     node = lab.node()
     run = marked(lab, node)
     took: list[float] = []
+    good = Good()
 
     def deed() -> None:
-        time.sleep(0.4)
+        assert good.asked.wait(180)
         for _ in range(5):
             begin = time.monotonic()
             lose(lab, node, what)
@@ -733,8 +741,10 @@ def test_a_pod_that_lands_in_a_wait_is_named_and_a_holder_ends_it(lab: Lab) -> N
     node = lab.node()
     run = marked(lab, node)
 
+    good = Good()
+
     def deed() -> None:
-        time.sleep(0.4)
+        assert good.asked.wait(180)
         lab.land(node, f"landed-{node}")  # it tolerates everything; the cordon is lost just after
         lab.holder(node)
         lose(lab, node, "uncordon")
@@ -750,8 +760,10 @@ def test_one_loss_is_told_once_however_often_the_watch_repeats_it(lab: Lab) -> N
     node = lab.node()
     run = marked(lab, node)
 
+    good = Good()
+
     def deed() -> None:
-        time.sleep(0.4)
+        assert good.asked.wait(180)
         lose(lab, node, "uncordon")
         eventually(lambda: marks(lab.seen(node)) == WHOLE)
         for n in range(5):
@@ -773,11 +785,11 @@ def test_somebody_who_fights_is_fought_a_bounded_number_of_times_and_the_node_st
         while not ending.is_set():
             if lab.seen(node)["spec"].get("unschedulable") is True and len(told(run)) < guard.AGAIN:
                 lose(lab, node, "uncordon")
-            time.sleep(0.01)
+            ending.wait(0.01)
 
     with meanwhile(deed):
         with pytest.raises(errors.GateError) as refused:
-            custom(run, good)
+            custom(run, Good())
         ending.set()
     assert refused.value.code == "lost-again"
     assert verdict(run) == ("failed", "lost-again")
@@ -800,7 +812,7 @@ def test_a_controller_that_uncordons_and_pods_that_land_at_once_are_told(lab: La
         lab.change(node, {"metadata": {"labels": {"over": ""}}})
 
     with meanwhile(deed):
-        custom(run, good)
+        custom(run, Good())
     assert len(told(run)) == 2
     rest(run, after="settled")
     assert verdict(run) == ("pass", "all-steps-passed")
@@ -810,11 +822,12 @@ def test_a_node_that_is_gone_in_a_wait_is_cordoned_when_it_joins_again(lab: Lab)
     node = lab.node()
     run = marked(lab, node)
     found = lab.seen(node)
+    good = Good()
 
     def deed() -> None:
-        time.sleep(0.3)
+        assert good.asked.wait(180)
         lab.admin.call("DELETE", f"/api/v1/nodes/{node}")
-        time.sleep(0.7)
+        eventually(lambda: good.node is None)
         body = {"metadata": {"name": node, "labels": found["metadata"]["labels"]}, "status": found["status"]}
         lab.admin.call("POST", "/api/v1/nodes", body)
         eventually(lambda: marks(lab.seen(node)) == WHOLE)
@@ -830,12 +843,12 @@ def test_a_deadline_fails_the_run_and_running_the_cell_again_goes_on(lab: Lab) -
     node = lab.node()
     run = marked(lab, node)
     with pytest.raises(errors.DeadlineError):
-        custom(run, good, seconds=0.3)
+        custom(run, Good(), seconds=0.3)
     assert verdict(run) == ("failed", "deadline")
     assert re.search(r"the label over \(since [0-9]+ s\)", closing(run)["message"])
     assert marks(lab.seen(node)) == WHOLE
     lab.change(node, {"metadata": {"labels": {"over": ""}}})
-    custom(run, good)
+    custom(run, Good())
     rest(run, after="settled")
     assert verdict(run) == ("pass", "all-steps-passed")
 
