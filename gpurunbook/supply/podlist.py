@@ -313,7 +313,7 @@ def _items(envelope: _Envelope, exact: bool) -> Iterator[Pod | Malformed]:
     for place, raw in enumerate(envelope.items):
         try:
             pod = _POD.decode(raw)
-            kind = pod.kind
+            kind = pod.kind or None  # empty is absent, as in Kubernetes
             if exact or len(_IMAGE_KEYS.findall(raw)) != _images(pod) or _ESCAPED_LETTER.search(raw):
                 strictjson.loads(bytes(raw))
             why = _flaw(pod) if kind in (None, "Pod") else f"it is of kind {kind[:80]!r} in a PodList"
@@ -353,7 +353,7 @@ def _images(pod: Pod) -> int:
 
 def _kind(raw: msgspec.Raw) -> str | None:
     try:
-        return _KIND.decode(raw).kind
+        return _KIND.decode(raw).kind or None
     except (msgspec.DecodeError, RecursionError):
         return None
 

@@ -198,7 +198,11 @@ def test_other_kinds_are_left_out_of_a_list_and_malformed_in_a_podlist() -> None
 
 @pytest.mark.usefixtures("any_size")
 def test_an_item_of_a_list_without_a_usable_kind_is_not_left_out() -> None:
-    assert len(audited(podlist(pod(), kind="List")).records) == 1
+    for item in (pod(), {"kind": None, **pod()}, {"kind": "", **pod()}):
+        for listed in ("List", "PodList"):
+            report = audited(podlist(item, kind=listed))
+            assert (report.verdict, codes(report), len(report.records)) == ("pass", [], 1)
+    assert codes(audited(podlist({"kind": "", "metadata": 5}, kind="List"))) == ["malformed-pod"]
     for kind in (5, [], {}):
         assert codes(audited(podlist({"kind": kind, **pod()}, kind="List"))) == ["malformed-pod"]
     assert codes(audited(podlist({"metadata": {"name": "x"}}, kind="List"))) == ["malformed-pod"]
