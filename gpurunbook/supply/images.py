@@ -165,36 +165,38 @@ class Images:
             if reference and reference[0] != "-" and not _EXPANDED.fullmatch(reference):
                 yield from self._judge(Text(reference, False, item.line), f"{dotted(trail)}[{n}]")
 
+    def texts(self, node: Map | List, trail: Trail, taken: Collection[int]) -> Iterator[Flaw]:
+        """Writes nothing. What is against references in texts that are no documents. taken: ids of those that are."""
+        if self._patterns or self._kind in mentions.SPEAKING:
+            return
+        elsewhere = _elsewhere(trail)
+        noted = trail is not None and trail[1] == "annotations"
+        named = trail is not None and trail[1] == "images"  # then each key is a name of theirs
+        whole = isinstance(node, Map) and _APART.isdisjoint(node.items)
+        for key, value in node.items.items() if isinstance(node, Map) else enumerate(node.items):
+            if type(value) is not Text or key in mentions.PROSE or id(value) in taken:
+                continue
+            text = value.text
+            if not mentions.is_word(text):
+                if not noted and key != "image" and mentions.concern(text):
+                    yield from self.mentioned(value, dotted((trail, key)))
+            elif key in _KEYS and not elsewhere:
+                continue  # judged with what stands beside it
+            elif moved := _moved(text):
+                yield from self._judge(Text(moved, False, value.line), dotted((trail, key)))
+            elif (
+                whole
+                and isinstance(key, str)
+                and (elsewhere or not concern(key))
+                and mentions.is_image("image" if named else key, text)
+            ):
+                yield from self._judge(value, dotted((trail, key)))
+
     def mentioned(self, value: Text, field: str) -> Iterator[Flaw]:
         """Writes nothing. What is against the references that a text of another kind mentions, at their lines."""
         for number, reference in mentions.mentions(value.text):
             line = value.line + (number if value.block else 0)
             yield from self._judge(Text(reference, False, line), field)
-
-    def texts(self, node: Map | List, trail: Trail, taken: Collection[str]) -> Iterator[Flaw]:
-        """Writes nothing. What is against references in texts that are no documents. taken: fields that are judged."""
-        if self._patterns or self._kind in mentions.SPEAKING:
-            return
-        noted = trail is not None and trail[1] == "annotations"
-        whole = isinstance(node, Map) and _APART.isdisjoint(node.items)
-        for key, value in node.items.items() if isinstance(node, Map) else enumerate(node.items):
-            if not isinstance(value, Text) or key in mentions.PROSE or (field := dotted((trail, key))) in taken:
-                continue
-            text = value.text
-            if not mentions.is_word(text):
-                if not noted and key != "image" and mentions.concern(text):
-                    yield from self.mentioned(value, field)
-            elif key in _KEYS and not _elsewhere(trail):
-                continue  # judged with what stands beside it
-            elif moved := _moved(text):
-                yield from self._judge(Text(moved, False, value.line), field)
-            elif (
-                isinstance(key, str)
-                and whole
-                and (_elsewhere(trail) or not concern(key))
-                and mentions.is_image("image" if trail is not None and trail[1] == "images" else key, text)
-            ):
-                yield from self._judge(value, field)
 
     def _container(self, node: Map, trail: Trail) -> Iterator[Flaw]:
         image = node.items.get("image")

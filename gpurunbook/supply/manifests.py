@@ -197,13 +197,13 @@ class Review:
         there = place.below(field, posixpath.join(files_of(place, subject), field), sops=sops)
         self._judge(there, node, word(node, "kind"), subject, patch=_is_patch(field))
 
-    def _unpack(self, place: Place, subject: str, node: Map | List, trail: Trail, kind: str) -> set[str]:
-        """The fields of the texts that were judged as documents."""
-        taken: set[str] = set()
+    def _unpack(self, place: Place, subject: str, node: Map | List, trail: Trail, kind: str) -> set[int]:
+        """The ids of the texts that were judged as documents."""
+        taken: set[int] = set()
         try:
             for one in packed(node, trail, binary=kind == "ConfigMap" and trail == BINARY, limit=self._left):
                 if _is_values(one, trail, kind) or self._texts(place, subject, one, kind):
-                    taken.add(one.field)
+                    taken.add(id(one.value))
         except InputError as wrong:
             self._notes.refuse(place, wrong)
         return taken

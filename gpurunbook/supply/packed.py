@@ -55,11 +55,11 @@ _BEGINS = re.compile(
     re.VERBOSE,
 )
 
+_REMARK = re.compile(r"\{\{-?\s{0,40}/\*")
 _CONTROL = re.compile(
-    r"""^[ \t]*(?:\{\{-?[ \t]*
-          (?:/\*(?:[^*]|\*(?!/)){0,4000}\*/|(?:(?:if|else|end|range|with|define|block)\b|\$\w+[ \t]*:?=)[^{}\n]{0,400})
-        [ \t]*-?\}\}[ \t]*)+$""",
-    re.MULTILINE | re.VERBOSE,
+    r"^[ \t]*(?:\{\{-?[ \t]*(?:(?:if|else|end|range|with|define|block)\b|\$\w+[ \t]*:?=)[^{}\n]{0,400}"
+    r"\}\}[ \t]*)+$",
+    re.MULTILINE,
 )
 _WHOLE = re.compile(r"^[ \t]*(?:-[ \t]+)?\{\{[^\n]{0,400}\}\}[ \t]*$", re.MULTILINE)
 _ACTION = re.compile(r"\{\{[^\n]{0,400}?\}\}")
@@ -118,11 +118,23 @@ def filled(data: bytes) -> bytes | None:
 
     None for what is no template, and for one that puts in whole lines: nobody can tell what they become.
     """
-    text = data.decode(errors="replace")
-    if "{{" not in text:
+    if b"{{" not in data:
         return None
-    bare = _CONTROL.sub(lambda found: "\n" * found[0].count("\n"), text)
+    bare = _CONTROL.sub("", _without_remarks(data.decode(errors="replace")))
     return None if _WHOLE.search(bare) else _ACTION.sub("${filled}", bare).encode()
+
+
+def _without_remarks(text: str) -> str:
+    """A template without what it says to its readers; as many lines."""
+    made, at = "", 0
+    while found := _REMARK.search(text, at):
+        end = text.find("*/", found.end())
+        end = text.find("}}", end) if end >= 0 else -1
+        if end < 0:
+            break
+        made += text[at : found.start()] + "\n" * text.count("\n", found.start(), end)
+        at = end + 2
+    return made + text[at:]
 
 
 def packed(node: Map | List, trail: Trail, *, binary: bool, limit: int) -> Iterator[Packed]:

@@ -285,6 +285,19 @@ def test_a_template_that_puts_in_whole_lines_cannot_be_judged(line: str) -> None
     assert reviewed.verdict == "error"
 
 
+@pytest.mark.parametrize("line", ["{{- /* a", "{{ if x", "{{ if x }}", "{{", "/* {{"])
+def test_what_opens_again_and_again_in_a_template_does_not_cost_its_square(line: str) -> None:
+    text = "apiVersion: v1\nkind: Pod\n" + f"{line}\n" * 100_000 + "{{ x\n"
+    assert review([("a.yaml", config(text).encode())]).verdict == "error"
+
+
+@pytest.mark.parametrize(
+    "word", ["image: ", "aImage", "a_b-c.", "a/b:1/", "docker run a ", "--image ", "{image=", "\\"]
+)
+def test_a_long_text_does_not_cost_its_square(word: str) -> None:
+    assert codes(HEAD + f"  a: 'image :latest {word * (600_000 // len(word))}'\n") == []
+
+
 # --- content in an address
 
 
