@@ -111,8 +111,34 @@ def _principals(file: Path, signers: Path) -> list[str]:
 
 
 def is_name(principal: str) -> bool:
-    """Writes nothing. Whether a principal is one name, and no pattern, list or negation (ssh_config(5), PATTERNS)."""
-    return _NAME.fullmatch(principal) is not None
+    """Writes nothing. Whether a principal is one name, all of it visible, and no pattern, list or negation
+    (ssh_config(5), PATTERNS)."""
+    return _NAME.fullmatch(principal) is not None and principal.isprintable()
+
+
+def names(signers: Path, principal: str) -> bool:
+    """Writes nothing. Whether a line of the file of signers is for this principal, whatever its key may sign.
+
+    `ssh-keygen -Y match-principals` would say so, but OpenSSH has it only since 8.9. Raises InputError.
+    """
+    try:
+        lines = signers.read_bytes().decode(errors="replace").split("\n")
+    except OSError as wrong:
+        raise InputError(f"cannot be read: {wrong.strerror}", subject=str(signers)) from None
+    lists = [line.split()[0].strip('"') for line in lines if line.strip() and not line.lstrip().startswith("#")]
+    return any(_matches(patterns, principal) for patterns in lists)
+
+
+def _matches(patterns: str, name: str) -> bool:
+    found = False
+    for pattern in patterns.split(","):
+        parts = (re.escape(part) for part in re.split(r"([*?])", pattern.removeprefix("!")))
+        like = "".join(parts).replace(r"\*", ".*").replace(r"\?", ".")
+        if re.fullmatch(like, name):
+            if pattern.startswith("!"):
+                return False
+            found = True
+    return found
 
 
 def _known(namespace: str) -> None:

@@ -53,11 +53,11 @@ def judge(
         raise _no("no-approval", "there is no approval of this plan")
     if not operator:
         raise _no("operator-unknown", "the API server does not say who the operator is")
-    if operator not in site.principals:
+    if not _mapped(operator, site, home):
         raise NotApproved(
             f"the site file maps API user {operator!r} to no signer, so nobody can be told apart from the operator",
             subject="approval",
-            remedy="Add the user under principals in the site file.",
+            remedy="Add the user under principals in the site file, with a name that signers or cosign_keys have.",
             code="operator-unmapped",
         )
     data, until = _read(path, change_id, plan)
@@ -72,6 +72,17 @@ def judge(
     if site.principals[operator] in approvers:
         raise _no("approved-by-operator", f"the key that signed is {site.principals[operator]}'s, the operator")
     return approvers[0], until.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _mapped(operator: str, site: Site, home: Path) -> bool:
+    """Whether the operator has a name of a signer: by one that stands nowhere else his own key would be another's."""
+    name = site.principals.get(operator)
+    if name is None or name in site.cosign_keys:
+        return name is not None
+    try:
+        return signing.names(home / site.signers, name)
+    except InputError:
+        return True  # told of the signature
 
 
 def _signed_by(data: bytes, path: Path, site: Site, home: Path, operator: str) -> list[str]:

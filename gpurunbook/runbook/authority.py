@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,9 @@ from gpurunbook.runbook.site import Site
 
 BLANK = "…"
 """Stands in a printed command where a person must write; given as it stands it counts as nothing."""
+
+_BEHIND = timedelta(minutes=5)
+"""A clock that is so far behind the records of its run is told of."""
 
 CHANGE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/#-]{0,63}")
 
@@ -131,7 +135,11 @@ def _judged(run: Ledger, site: Site, folder: Path, digest: str) -> tuple[str, st
     except NotApproved as wrong:
         remedy = _another(run, folder, path) if wrong.remedy == approval.AGAIN else wrong.remedy
         subject = f"approval {_short(run, path)} of plan {digest[:19]}…"
-        raise NotApproved(wrong.message, subject=subject, remedy=remedy, code=wrong.code) from None
+        behind = run.latest() - run.clock() > _BEHIND
+        clock = (
+            f"; this machine's clock says {run.clock():%Y-%m-%dT%H:%M:%SZ}, behind the run's records" if behind else ""
+        )
+        raise NotApproved(wrong.message + clock, subject=subject, remedy=remedy, code=wrong.code) from None
 
 
 def _another(run: Ledger, folder: Path, path: Path) -> str:

@@ -50,7 +50,8 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("keys")
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", str(folder / "lead")], check=True)
-    (folder / "signers").write_text(f"lead {(folder / 'lead.pub').read_text()}")
+    public = (folder / "lead.pub").read_text()
+    (folder / "signers").write_text(f"lead {public}oncall cert-authority {public}")
     return folder
 
 

@@ -143,6 +143,7 @@ def test_a_kernel_asks_for_the_approval_again(lab: Lab, keys: Path) -> None:
 
 # -- in the middle of a run ------------------------------------------------------------------------------------------
 
+AN_HOUR = timedelta(hours=1)
 FIRST, SECOND = "first", "second"
 
 
@@ -305,7 +306,7 @@ def test_an_approval_that_is_another_one_between_two_changes_stops_the_second(
         "of the operator": lambda: approved(keys, folder, values["plan"], "oncall"),
         "cut": lambda: path.write_bytes(path.read_bytes()[:-1]),
         "without its signature": (folder / f"{approval.NAME}.sig").unlink,
-        "by nobody who may": lambda: signers.write_bytes(b""),
+        "by nobody who may": lambda: signers.write_bytes(kept[kept.index(b"\n") + 1 :]),
     }
 
     def deed() -> None:
@@ -358,6 +359,7 @@ def test_a_clock_that_is_set_back_makes_no_approval_valid_again(lab: Lab, keys: 
             with pytest.raises(errors.NotApproved) as refused:
                 step(later, "mark")
             assert refused.value.code == "approval-expired"
+            assert ("this machine's clock says 20" in refused.value.message) == (later.clock() < run.latest() - AN_HOUR)
             run.journal.refresh()
     assert (lab.lease(node), marks(lab.seen(node))) == (None, (False,) * 3)
 

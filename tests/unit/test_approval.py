@@ -34,9 +34,10 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", str(key)], check=True)
     public = {name: (folder / f"{name}.pub").read_text().strip() for name in ("lead", "oncall")}
     (folder / "signers").write_text("".join(f"{name} {key}\n" for name, key in public.items()))
-    past = f'lead valid-before="20200101" {public["lead"]}\n'
+    own = f"oncall {public['oncall']}\n"
+    past = f'lead valid-before="20200101" {public["lead"]}\n{own}'
     (folder / "past").write_text(past)
-    other = f'lead namespaces="gpurunbook-manifest" {public["lead"]}\n'
+    other = f'lead namespaces="gpurunbook-manifest" {public["lead"]}\n{own}'
     (folder / "manifests").write_text(other)
     return folder
 
@@ -126,7 +127,8 @@ def test_a_key_that_may_be_the_operators_under_any_name_does_not_count(
     home: Path, tmp_path: Path, line: str, wanted: str
 ) -> None:
     path = approved(home, tmp_path)
-    (tmp_path / "signers").write_text(line.replace("KEY", (home / "lead.pub").read_text().strip()) + "\n")
+    keys = {name: (home / f"{name}.pub").read_text().strip() for name in ("lead", "oncall")}
+    (tmp_path / "signers").write_text(f"{line.replace('KEY', keys['lead'])}\noncall {keys['oncall']}\n")
     site = Site(signers=str(tmp_path / "signers"), principals=SITE.principals)
     assert (code(home, path, site) if wanted else judge(home, path, site)[0]) == (wanted or "lead")
 
@@ -136,6 +138,64 @@ def test_an_operator_without_a_signer_or_without_a_name_cannot_be_approved(home:
     assert code(home, path, operator="someone@example.com") == "operator-unmapped"
     assert code(home, path, operator="") == "operator-unknown"
     assert code(home, path, Site(signers="signers", principals={"": "oncall"}), operator="") == "operator-unknown"
+
+
+@pytest.mark.parametrize(
+    ("lines", "wanted"),
+    [
+        ("lead LEAD\noncal ONCALL", "operator-unmapped"),  # a slip in one of the two files
+        ("lead LEAD\nOnCall ONCALL", "operator-unmapped"),
+        ("lead LEAD\n# oncall ONCALL", "operator-unmapped"),
+        ("\ufeffoncall ONCALL\nlead LEAD", "operator-unmapped"),  # as some editors begin a file
+        ("on\u200bcall ONCALL\nlead LEAD", "operator-unmapped"),
+        ("lead,!oncall,* LEAD\noncal ONCALL", "operator-unmapped"),
+        ("lead LEAD\n\r\n  oncall ONCALL\r\n", ""),
+        ('lead LEAD\n"a,on?all" ONCALL', ""),
+        ("lead LEAD\n* cert-authority ONCALL", ""),  # the names are those of the certificates
+        ('lead LEAD\noncall valid-before="20200101" ONCALL', ""),
+        ("\ufefflead LEAD\noncall ONCALL", "approval-untrusted"),  # no name that anybody can read
+    ],
+)
+def test_an_operator_whose_name_no_signer_has_cannot_be_approved(
+    home: Path, tmp_path: Path, lines: str, wanted: str
+) -> None:
+    for name in ("lead", "oncall"):
+        lines = lines.replace(name.upper(), (home / f"{name}.pub").read_text().strip())
+    (tmp_path / "signers").write_bytes(lines.encode())
+    site = Site(signers=str(tmp_path / "signers"), principals=SITE.principals)
+    path = approved(home, tmp_path)
+    assert (code(home, path, site) if wanted else judge(home, path, site)[0]) == (wanted or "lead")
+    own = approved(home, tmp_path, key="oncall")
+    assert code(home, own, site) in (wanted, "approved-by-operator", "approval-untrusted")
+
+
+@pytest.mark.parametrize("options", ['namespaces="!gpurunbook-approval,*"', 'valid-after="20990101"', "cert-authority"])
+def test_what_a_line_allows_for_other_things_approves_nothing(home: Path, tmp_path: Path, options: str) -> None:
+    path = approved(home, tmp_path)
+    keys = {name: (home / f"{name}.pub").read_text().strip() for name in ("lead", "oncall")}
+    (tmp_path / "signers").write_text(f"lead {options} {keys['lead']}\noncall {keys['oncall']}\n")
+    assert code(home, path, Site(signers=str(tmp_path / "signers"), principals=SITE.principals)) == "approval-untrusted"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "wanted"), [("lead", "oncall", ""), ("oncall", "lead", "approved-by-operator")]
+)
+def test_of_two_signatures_in_one_file_the_first_counts(
+    home: Path, tmp_path: Path, first: str, second: str, wanted: str
+) -> None:
+    path = approved(home, tmp_path)
+    data = path.read_bytes()
+    both = b"".join(signing.sign(data, home / key, signing.APPROVAL) for key in (first, second))
+    (tmp_path / f"{approval.NAME}.sig").write_bytes(both)
+    assert (code(home, path) if wanted else judge(home, path)[0]) == (wanted or "lead")
+
+
+@pytest.mark.parametrize("changed", [lambda raw: raw.replace(b"\n", b"\r\n"), lambda raw: b"\xef\xbb\xbf" + raw])
+def test_a_signature_that_an_editor_or_a_checkout_rewrote_is_none(home: Path, tmp_path: Path, changed: Any) -> None:
+    path = approved(home, tmp_path)
+    signature = tmp_path / f"{approval.NAME}.sig"
+    signature.write_bytes(changed(signature.read_bytes()))
+    assert code(home, path) == "approval-untrusted"
 
 
 @pytest.mark.parametrize("key", ["stranger"])
@@ -204,6 +264,11 @@ WHOLE = {"change_id": "CHG-1", "expires": "2026-01-31T16:00:00Z", "plan": PLAN}
         canonical({**WHOLE, "expires": "2026-01-31T16:00:00Z\n"}) + b"\n",
         canonical({**WHOLE, "expires": "٢026-01-31T16:00:00Z"}) + b"\n",
         b" " + canonical(WHOLE) + b"\n",
+        canonical(WHOLE) + b"\r\n",
+        b"\xef\xbb\xbf" + canonical(WHOLE) + b"\n",
+        (canonical(WHOLE) + b"\n").decode().encode("utf-16"),
+        (canonical(WHOLE) + b"\n") * 2,
+        b'{"change_id":"CHG-0",' + canonical(WHOLE)[1:] + b"\n",
         canonical(WHOLE)[:-1] + b',"plan":"' + PLAN.encode() + b'"}\n',
     ],
 )

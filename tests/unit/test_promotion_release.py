@@ -453,7 +453,8 @@ def test_the_command_signs_the_proposal_of_a_run_and_tells_what_is_signed(tmp_pa
     Journal.open(run / JOURNAL).append("start", started)
     key = tmp_path / "lead"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", str(key)], check=True)
-    (tmp_path / "signers").write_text(f"lead {key.with_suffix('.pub').read_text()}")
+    public = key.with_suffix(".pub").read_text()
+    (tmp_path / "signers").write_text(f"lead {public}oncall cert-authority {public}")
     done = CliRunner().invoke(approve, [str(run / given), "--key", str(key), "--change-id", "CHG-2077"])
     assert done.exit_code == 0, done.output
     for line in (
