@@ -3,7 +3,7 @@
 Exact chart versions, every image reference, the CUDA canary pinned, auto-upgrade off, module type and scheduler tag
 written out, no secret value. What is packed into a text (a Fleet Bundle, an add-on's ConfigMap, a patch, what was last
 applied) is judged as if it stood in the open. Whatever cannot be read makes the whole answer an error: nothing is
-skipped in silence. Not seen: a chart that is not rendered.
+skipped in silence. Not seen: a chart that is named, and not given; what `mentions` does not see.
 Source: GPU supply-chain policy, Reference policy and promotion step 3.
 """
 
@@ -22,7 +22,18 @@ from gpurunbook.supply.beside import Beside, hidden
 from gpurunbook.supply.charts import judge_charts
 from gpurunbook.supply.found import Found, Notes, Place
 from gpurunbook.supply.images import Images
-from gpurunbook.supply.packed import BINARY, DEPTH, SHORTEST, VALUES, Packed, begins, concern, filled, packed
+from gpurunbook.supply.packed import (
+    BINARY,
+    DEPTH,
+    SHORTEST,
+    VALUES,
+    Packed,
+    begins,
+    concern,
+    filled,
+    packed,
+    unrendered,
+)
 from gpurunbook.supply.releases import CARRYING, CONCERNED, Layer, Releases, files_of
 from gpurunbook.supply.secrets import Secrets
 from gpurunbook.supply.settings import judge_policy
@@ -31,6 +42,9 @@ from gpurunbook.supply.tree import Trail, at, dotted, walk, word
 
 LIMIT = 64 << 20
 """Bytes of one file, and of all that is unpacked in a review."""
+
+_BUNDLES = frozenset({"Bundle", ""})
+"""What holds the files of a chart for Fleet; what is in its Content has no kind."""
 
 _CRD = "CustomResourceDefinition"
 _SCHEMA = frozenset({"$schema", "swagger", "openapi"})
@@ -67,6 +81,7 @@ class Review:
         self._left = LIMIT
         self._aliases = strictyaml.Aliases()
         self._beside = Beside()
+        self._unrendered: set[str] = set()
 
     def refuse(self, path: str, wrong: InputError) -> None:
         """Writes nothing. Notes a file that cannot be read; the answer is then an error."""
@@ -212,6 +227,12 @@ class Review:
         """The documents of a text, judged as if they stood in the open; whether all is said of it then."""
         path = posixpath.join(files_of(place, subject), one.name)
         inner = place.inside(one.value, one.field, path, written=one.written)
+        chart = kind in _BUNDLES and "resources[" in one.field and "templates" in one.name.split("/")[:-1]
+        if chart and b"{{" in one.data:
+            if path.rpartition("templates/")[0] not in self._unrendered:  # told once for each chart
+                self._unrendered.add(path.rpartition("templates/")[0])
+                self._notes.refuse(place, unrendered(one.value.line, one.field))
+            return True
         if not (one.sure or begins(one.data)):
             return not one.written and self._lines(inner, subject, one)
         sure = one.sure and kind not in secrets.REFERRING

@@ -80,7 +80,8 @@ _KEYS = (
 
 @dataclass(frozen=True)
 class Packed:
-    """A text that holds documents. field: where it stands; name: of the file that it is, or its key; data: unpacked.
+    """A text that holds documents. field: where it stands; name: of the file that it is, with its folders, or its key;
+    data: unpacked.
 
     sure: it looks like manifests; when it cannot be read, that must be told.
     """
@@ -111,6 +112,13 @@ def looks(text: str) -> bool:
 def begins(data: bytes) -> bool:
     """Writes nothing. Whether a text begins as a document does."""
     return _BEGINS.match(data.decode(errors="replace")) is not None
+
+
+def unrendered(line: int, field: str) -> InputError:
+    """Writes nothing. What is said of a chart that an object holds."""
+    text = f"{field}: a chart that is not rendered, so what it would apply was not seen"
+    remedy = "Render it with its values (helm template), and review that."
+    return InputError(text, subject=f"line {line}", code="not-rendered", remedy=remedy)
 
 
 def filled(data: bytes) -> bytes | None:
@@ -152,11 +160,13 @@ def packed(node: Map | List, trail: Trail, *, binary: bool, limit: int) -> Itera
         if not isinstance(value, Text) or not value.text or key in _EXAMPLES:
             continue
         field, name = dotted(trail, key), key
+        if key == "chartContent":  # of an RKE2 HelmChart
+            raise unrendered(value.line, field)
         if key in {"content", "contents"}:
-            name = posixpath.basename(word(node, "name") or word(node, "path")) or key
+            name = (word(node, "name") or word(node, "path")).strip("/") or key
         if binary or (name != key and ("base64" in encoding or "gz" in encoding)):
             found = _declared(value, field, name, encoding or "base64", limit)
-        elif name != key and name.endswith(_FILES):
+        elif name != key and posixpath.basename(name).endswith(_FILES):
             found = Packed(field, value, name, value.text.encode(errors="replace"), True, True)
         else:
             found = _guessed(value, field, name, limit)
@@ -225,7 +235,7 @@ def _unpacked(value: Text, field: str, name: str, data: bytes, limit: int, *, fi
         text = data.decode()
     except UnicodeDecodeError:
         return None  # a program, a certificate, an archive
-    return Packed(field, value, name, data, False, (files and name.endswith(_FILES)) or looks(text))
+    return Packed(field, value, name, data, False, (files and posixpath.basename(name).endswith(_FILES)) or looks(text))
 
 
 def _decoded(text: str) -> bytes | None:

@@ -2,8 +2,8 @@
 
 Covered: objects in objects, lists and values; Fleet bundles plain and compressed, ConfigMaps of add-ons, binary data,
 files for nodes, patches, what was last applied, values in ConfigMaps and in bundles, texts in texts, places of
-what is found, what cannot be read, bombs, and texts that are something else. Not covered: charts that are packed
-unrendered.
+what is found, what cannot be read, bombs, charts that are packed unrendered, and texts that are something else. Not
+covered: texts that are no documents (test_mentions).
 """
 
 from __future__ import annotations
@@ -220,6 +220,37 @@ def test_the_password_of_a_machine_in_cloud_init_is_a_secret() -> None:
     assert said(machine("#cloud-config\npassword: hunter2\n")) == ["secret-value"]
     assert said(machine("#cloud-config\nusers: [{name: a, ssh_authorized_keys: [ssh-ed25519 AAAA]}]\n")) == []
     assert said(machine("#cloud-config\n{{ template }}: [\n")) == [], "a template of cloud-init is no manifest"
+
+
+TEMPLATES = {
+    "Chart.yaml": "apiVersion: v2\nname: c\nversion: 1.0.0\n",
+    "values.yaml": "image: {repository: r.example/a, tag: latest}\n",
+    "templates/a.yaml": "{{- if .Values.on }}\n" + GOOD + "{{- end }}\n",
+    "templates/b.yaml": GOOD.replace("r.example/a:v1", "'{{ .Values.image }}'"),
+    "templates/plain.yaml": BAD,
+    "charts/d/templates/c.yaml": '{{ include "d.pod" . }}: {kind: apiVersion}\nkind: Pod\napiVersion: v1\n',
+}
+
+
+@pytest.mark.parametrize("content", [False, True])
+def test_a_chart_in_a_bundle_is_told_once_and_what_is_no_template_is_judged(content: bool) -> None:
+    resources = [{"name": name, "content": text} for name, text in TEMPLATES.items()]
+    bundled = {"apiVersion": "fleet.cattle.io/v1alpha1", "kind": "Bundle", "spec": {"resources": resources}}
+    packed = {"apiVersion": "fleet.cattle.io/v1alpha1", "kind": "Content"}
+    text = json.dumps(packed | {"content": gz(json.dumps({"resources": resources}))} if content else bundled)
+    assert sorted(said(text)) == ["explicit-latest"] * 2 + ["not-rendered"] * 2
+    assert reviewed(text).verdict == "error"
+
+
+def test_what_looks_like_a_template_in_a_bundle_and_is_none_is_judged() -> None:
+    alert = "apiVersion: v1\nkind: PrometheusRule\nspec: {description: 'on {{ $labels.node }}'}\n"
+    assert said(bundle(block(alert, 8), name="alerts.yaml")) == []
+
+
+def test_a_chart_in_an_object_cannot_be_judged() -> None:
+    text = f"apiVersion: helm.cattle.io/v1\nkind: HelmChart\nspec:\n  chartContent: {gz('Chart.yaml')}\n"
+    (one,) = reviewed(text).found
+    assert (one.finding.code, one.finding.status, one.line) == ("not-rendered", "unknown", 4)
 
 
 def test_a_template_of_a_secret_is_filled_in_elsewhere() -> None:
