@@ -47,9 +47,6 @@ _BUNDLES = frozenset({"Bundle", ""})
 """What holds the files of a chart for Fleet; what is in its Content has no kind."""
 
 _CRD = "CustomResourceDefinition"
-_SCHEMA = frozenset({"$schema", "swagger", "openapi"})
-_TESTS = frozenset({"suite", "templates", "release", "values"})
-
 _PATCH = re.compile(r"(?<![A-Za-z])patch|(?<=[a-z])Patch|PATCH")
 """In the name of a field: a word of its own, as in patches, jsonPatch and 10-patch.yaml, not in dispatch."""
 
@@ -163,7 +160,7 @@ class Review:
         note = self._notes.note
         found = Images(doc, "" if patch and kind in images.WORKLOADS else kind, own, values=values)
         hidden = Secrets(doc, kind, place)
-        schema = kind == _CRD or place.name == "Chart.yaml" or (not kind and _speaks(doc))
+        schema = kind == _CRD or place.name == "Chart.yaml" or (not kind and mentions.speaks(doc))
         always = _SECRET if hidden.encrypted else 0
         told = _TOLD.get
         inner: set[int] = set()
@@ -308,12 +305,6 @@ def _is_object(node: Map) -> bool:
     held = ("metadata", "spec", "data", "stringData")
     whole = any(isinstance(node.items.get(name), Map) for name in held)
     return whole and bool(word(node, "apiVersion") and word(node, "kind"))
-
-
-def _speaks(doc: Map) -> bool:
-    """Whether a document speaks of images and holds none, as CRDs do: a schema, or what helm-unittest expects."""
-    tests = isinstance(doc.items.get("tests"), List) and not _TESTS.isdisjoint(doc.items)
-    return tests or not _SCHEMA.isdisjoint(doc.items)
 
 
 def _is_patch(field: str) -> bool:

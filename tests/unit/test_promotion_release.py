@@ -111,6 +111,9 @@ def test_a_flaw_is_told_with_file_and_line() -> None:
         ({"a.yaml": b"{{ .Values.x }}"}, "unknown-field"),
         ({"a.yaml": b""}, "empty"),
         ({"a.yaml": b"a: b\n", "b.YML": b"kind: Secret\nstringData: {a: hunter2}\n"}, "secret-value"),
+        ({"a.yaml": b"a: b\n", "c-1.0.0.tgz": b"\x1f\x8b"}, "not-rendered"),
+        ({"Chart.yaml": b"name: c\n", "templates/a.yaml": b"a: '{{ .Values.x }}'\n"}, "not-rendered"),
+        ({"a.yaml": b"a: b\n", "prod.env": b"DB_PASSWORD=hunter2\n"}, "secret-value"),
         ({"a.yaml": b"a: b\n", "Kustomization": b"images: [{name: a, newTag: latest}]\n"}, "explicit-latest"),
     ],
 )
@@ -119,6 +122,13 @@ def test_no_folder_and_no_file_is_passed_over(given: Any, code: str) -> None:
         found = manifests(**{place: given})
         assert code in bad(found)
         assert "manifests-kept" not in codes(found)
+
+
+def test_files_of_another_kind_are_named() -> None:
+    found = manifests(declared=folder("declared", **{"notes.txt": b"x", "run.sh": b"true"}))
+    assert codes(found) == ["manifests-kept", "tuple-in-place"]
+    assert "not judged: declared/notes.txt, declared/run.sh" in found.findings[0].message
+    assert found.facts["passed_over"] == 2
 
 
 def test_both_what_is_declared_and_what_is_rendered_must_be_given() -> None:
