@@ -50,7 +50,7 @@ _OPTION = re.compile(r"--?[A-Za-z0-9-]*image")
 _EXPANDED = re.compile(r"\$\([A-Za-z_][A-Za-z0-9_.-]*\)")
 """What the kubelet puts in from the container's environment, which is judged there."""
 _MOVED = re.compile(
-    r"(?:--?[A-Za-z0-9._-]+=)?"
+    r"(?:[A-Za-z0-9._/:-]+=)?"
     r"((?:[A-Za-z0-9._-]+(?::[0-9]{1,5})?/)+[a-z0-9._-]+:([A-Za-z0-9_][A-Za-z0-9._-]{0,127}))"
 )
 """A reference with a path and a tag under any name: judged when its tag is one that is moved."""

@@ -133,6 +133,10 @@ def test_what_only_looks_like_a_reference_is_none(text: str) -> None:
         (HEAD + "  image: ubuntu\n  background-image: a.png\n", []),
         (f"kind: Pod\nmetadata: {{annotations: {{sidecar.example/proxyImage: '{BAD}'}}}}\n", ["explicit-latest"]),
         (f"kind: Pod\nmetadata: {{annotations: {{note: 'we do not use {BAD} here'}}}}\n", []),
+        (
+            f"kind: Application\nspec: {{source: {{kustomize: {{images: ['a/b={GOOD}', 'a/b={BAD}']}}}}}}\n",
+            ["explicit-latest"],
+        ),
         (f"kind: Thing\nspec: {{prepull: ['{GOOD}', '{BAD}']}}\n", ["explicit-latest"]),
         (f"kind: Thing\nspec: {{runtime: '{BAD}', description: 'see {BAD}'}}\n", ["explicit-latest"]),
         (f"apiVersion: kyverno.io/v1\nkind: ClusterPolicy\nspec: {{message: 'no {BAD}', x: '{BAD}'}}\n", []),
