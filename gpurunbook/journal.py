@@ -97,6 +97,7 @@ def read(path: Path, *, cut: bool = False) -> list[Record]:
     A last line that is cut is read again once nobody appends: another process may be in the middle of it. cut: leave
     one out that a crash has cut off, as going on with the run does.
     """
+    _no_link(path)
     try:
         raw = path.read_bytes()
         if raw and not raw.endswith(b"\n"):
@@ -110,14 +111,24 @@ def read(path: Path, *, cut: bool = False) -> list[Record]:
     return parse(raw[: raw.rfind(b"\n") + 1] if cut else raw, path.name)
 
 
+def _no_link(path: Path) -> None:
+    if path.is_symlink():
+        raise JournalError(
+            "is a symbolic link: what is behind it is not this run's alone, and no seal takes it",
+            subject=str(path),
+            remedy="Put the file itself there.",
+        )
+
+
 @contextmanager
 def locked(path: Path) -> Iterator[int]:
     """Holds an exclusive lock on the file at `path`, made when missing. Blocks until it is free.
 
     Raises JournalError when it cannot be opened for writing.
     """
+    _no_link(path)
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
     except OSError as wrong:
         raise JournalError(
             f"cannot be opened for writing: {wrong.strerror}; nothing was changed",

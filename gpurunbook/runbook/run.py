@@ -289,6 +289,13 @@ class Run(Ledger):
         given = redact(msgspec.to_builtins(self.parameters))
         process = {"host": socket.gethostname(), "pid": os.getpid()}
         before = self.state
+        if before.start and before.run != self.id:
+            raise InputError(
+                f"its journal is of run {before.run}: the folder was renamed or copied",
+                subject=f"run folder {self.id}",
+                remedy=f"Give it its name back, or start one with `gpurunbook new {self.book.name}`.",
+                code="run-renamed",
+            )
         if before.start and self._goes_by(before, given):
             self.journal.append("resume", {"process": process})
         else:

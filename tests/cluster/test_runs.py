@@ -10,6 +10,7 @@ and leftovers (test_runs_standing.py), crashes (test_runs_resume.py), kernels (t
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -114,6 +115,24 @@ def test_a_run_whose_context_is_gone_is_refused_on_another_cluster_with_both_nam
     wanted = f"wanted {lab.uid} (the start of this run, in context 'oncall@many')"
     assert refused.value.message == f"namespace kube-system has uid {'9' * 36}, {wanted}"
     assert verdict(run) == ("blocked", "wrong-cluster")
+
+
+@pytest.mark.parametrize("how", ["renamed", "copied"])
+@pytest.mark.parametrize("until", ["hands", "close"])
+def test_a_run_whose_folder_has_another_name_is_not_gone_on_with(lab: Lab, how: str, until: str) -> None:
+    node = lab.node()
+    values = lab.planned(node)
+    run = lab.cordon(node, **values)
+    finish(run, until=until)
+    other = run.folder.with_name(f"{how}-{node}")
+    shutil.copytree(run.folder, other)
+    if how == "renamed":
+        shutil.rmtree(run.folder)
+    before = (other / "journal.jsonl").read_bytes()
+    with lab.requests() as seen, pytest.raises(errors.InputError, match=f"its journal is of run {run.id}") as refused:
+        lab.cordon(node, **values, run_id=other.name)
+    assert refused.value.code == "run-renamed"
+    assert (seen, (other / "journal.jsonl").read_bytes()) == ([], before)
 
 
 def test_a_whole_audit_passes(lab: Lab) -> None:

@@ -100,6 +100,43 @@ def test_a_last_line_cut_off_by_a_crash_is_refused_by_read_and_dropped_by_open(t
     assert len(read(path)) == 4
 
 
+def test_a_journal_that_is_cut_at_any_byte_is_its_whole_lines_or_cut(tmp_path):
+    filled(tmp_path)
+    path = tmp_path / "journal.jsonl"
+    raw = path.read_bytes()
+    records = read(path)
+    for end in range(len(raw) + 1):
+        path.write_bytes(raw[:end])
+        whole = raw[:end].count(b"\n")
+        assert read(path, cut=True) == records[:whole]
+        assert path.read_bytes() == raw[:end], "reading writes nothing"
+        if raw[:end].endswith(b"\n") or not end:
+            assert read(path) == records[:whole]
+        else:
+            with pytest.raises(JournalError) as refused:
+                read(path)
+            assert refused.value.code == "journal-cut"
+        again = opened(tmp_path)
+        assert again.records == records[:whole]
+        again.append("step", {"step": "later"})
+        assert [record["seq"] for record in read(path)] == list(range(whole + 1))
+
+
+@pytest.mark.parametrize("behind", ["whole", "another", "nothing", "/dev/null"])
+def test_a_link_in_the_place_of_a_journal_is_neither_read_nor_extended(tmp_path, behind):
+    made = filled(tmp_path)
+    path = tmp_path / "journal.jsonl"
+    path.rename(tmp_path / "whole")
+    (tmp_path / "another").mkdir()
+    filled(tmp_path / "another").path.rename(tmp_path / "another.jsonl")
+    kept = {file: file.read_bytes() for file in tmp_path.iterdir() if file.is_file()}
+    path.symlink_to("another.jsonl" if behind == "another" else behind)
+    for touched in (lambda: read(path), lambda: opened(tmp_path), made.refresh, lambda: made.append("step", {})):
+        with pytest.raises(JournalError, match="is a symbolic link"):
+            touched()
+    assert {file: file.read_bytes() for file in tmp_path.iterdir() if file.is_file() and file != path} == kept
+
+
 def test_a_reader_in_the_middle_of_an_append_waits_for_its_end(tmp_path):
     filled(tmp_path)
     path = tmp_path / "journal.jsonl"
