@@ -229,7 +229,7 @@ def _once(written: list[tuple[str, str]], case: Case) -> None:
 
 def killed_at_request(bench: Bench, case: Case, request: Request, *, carried_out: bool) -> tuple[Place, int]:
     """A run that got SIGKILL while the server had its request: it is then carried out, or lost on the way."""
-    for delay in (0.4, 3.0):  # the longer one for a machine that was too busy to kill in time
+    for delay in (0.4, 3.0, 20.0):  # the longer ones for a machine that was too busy to kill in time
         place = bench.fresh(case.base)
         _kill_while_it_waits(place, case, request, {"delay": delay} | ({} if carried_out else {"reset": "before"}))
         if read(place.out / RUN / "journal.jsonl")[-1]["event"] == "intent":

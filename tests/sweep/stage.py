@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[2]
 FIXTURE = ROOT / "parameters" / "clusters" / "cordon-tolerated"
 BOOK = "node_cordon"
 NODE = "gpu-0001"
-SECONDS = 120.0
+SECONDS = 300.0
 
 _KEPT = ("seed.json", "objects.log", "tokens.json")
 
@@ -69,7 +69,7 @@ def ended(process: BaseProcess) -> int:
 
 
 def _serve(state: str) -> None:
-    sys.exit(starter.main(["--state", state, "--idle", "60"]))
+    sys.exit(starter.main(["--state", state, "--idle", "600"]))
 
 
 class Place:
@@ -87,7 +87,7 @@ class Place:
         """A new one, its cluster as the fixture has it."""
         place = cls(folder)
         place._furnish()
-        place._server = embedded_server.start(place.state, FIXTURE, idle=60)
+        place._server = embedded_server.start(place.state, FIXTURE, idle=600)
         return place
 
     def _furnish(self) -> None:
@@ -181,7 +181,7 @@ class Place:
 
 def parameters(**values: Any) -> dict[str, Any]:
     """What is given to every run besides; a cordon that stands need not be watched for long here."""
-    usual = {"change_id": "CHG-7", "reason": "a fan is broken", "node": NODE, "wait_seconds": 20, "hold_seconds": 0}
+    usual = {"change_id": "CHG-7", "reason": "a fan is broken", "node": NODE, "wait_seconds": 120, "hold_seconds": 0}
     known = defaults(declared(BOOK))
     return {name: value for name, value in usual.items() if name in known} | values
 
