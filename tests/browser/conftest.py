@@ -60,6 +60,7 @@ def lab(chromium: Browser, home: Path, tmp_path_factory: pytest.TempPathFactory)
 def workbench(chromium: Browser) -> Iterator[Page]:
     """One page for JupyterLab, so that it is loaded once. High enough that no cell is out of sight."""
     context = chromium.new_context(viewport={"width": 1280, "height": 4000})
+    context.set_default_timeout(120_000)
     yield context.new_page()
     context.close()
 

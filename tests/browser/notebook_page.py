@@ -42,10 +42,19 @@ _TRACES = "graph => graph.data.map(t => ({name: t.name, x: Array.from(t.x), y: A
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """This process's environment with Jupyter's own folders under `folder`, and nobody asked about news."""
-    settings = folder / "settings" / "@jupyterlab" / "apputils-extension"
-    settings.mkdir(parents=True, exist_ok=True)
-    (settings / "notification.jupyterlab-settings").write_text('{"fetchNews": "false"}')
+    """This process's environment with Jupyter's own folders under `folder`.
+
+    Nobody is asked about news, and JupyterLab saves nothing by itself: two minutes after a sealed run was opened, the
+    dialog that refuses that would stand over whatever a test does then.
+    """
+    settings = folder / "settings" / "@jupyterlab"
+    for name, text in {
+        "apputils-extension/notification": '{"fetchNews": "false"}',
+        "docmanager-extension/plugin": '{"autosave": false}',
+    }.items():
+        file = settings / f"{name}.jupyterlab-settings"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
     own = {k: v for k, v in os.environ.items() if not k.startswith(("GPURUNBOOK_", "JPY_", "JUPYTER", "IPYTHON"))}
     places = {f"JUPYTER_{name}_DIR": str(folder / name.lower()) for name in ("CONFIG", "DATA", "RUNTIME")}
     labs = {"JUPYTERLAB_SETTINGS_DIR": str(folder / "settings"), "JUPYTERLAB_WORKSPACES_DIR": str(folder / "spaces")}

@@ -80,6 +80,7 @@ class Offline:
 def offline(chromium: Browser) -> Iterator[Offline]:
     attempted: list[str] = []
     context = chromium.new_context(java_script_enabled=False, viewport={"width": 1280, "height": 1000})
+    context.set_default_timeout(120_000)
 
     def judge(route: Any) -> None:
         if route.request.url.startswith("file://"):
