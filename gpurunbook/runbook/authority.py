@@ -79,7 +79,17 @@ def plan(run: Ledger, uid: str) -> plans.Plan:
 
 def permit(run: Ledger, site: Site, found: plans.Plan) -> None:
     """Appends `authorised`, unless it is what this kernel wrote last. Called before each change that is sent: an
-    approval may end, or be taken back, between two of them. Raises NotApproved, GateError `break-glass-forbidden`."""
+    approval may end, or be taken back, between two of them. Raises NotApproved, GateError `break-glass-forbidden`, and
+    `operator-changed` when it would be sent as somebody else than the journal names."""
+    was, now = run.state.start["operator"]["name"], run.cluster.operator()
+    if now != was:
+        raise GateError(
+            f"the credentials that were loaded again are of {now or 'nobody whom the API server names'}, the run was "
+            f"started by {was}",
+            subject="operator",
+            remedy="Nothing was sent. Log in as the one who started it, or start the kernel anew: then that is noted.",
+            code="operator-changed",
+        )
     approver, expires, glass = _approved(run, site, found)
     granted = {
         "plan": found.digest,

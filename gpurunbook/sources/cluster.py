@@ -79,6 +79,7 @@ class Cluster:
         self.connection = connection
         self._system: _Named | None = None
         self._identity: Identity | None = None
+        self._as: tuple[int, str] | None = None
 
     def identify(self) -> Identity:
         """Writes nothing. Server version, uid of namespace kube-system, operator and rehearsal marks.
@@ -94,8 +95,16 @@ class Cluster:
             reasons.append(f"namespace kube-system carries {REHEARSAL}")
         what = "GET /version"
         version = _told(decode(self.connection.read("/version"), what), _Version, what).git_version or ""
-        self._identity = Identity(uid, version, self._operator(), tuple(reasons))
+        self._identity = Identity(uid, version, self.operator(), tuple(reasons))
         return self._identity
+
+    def operator(self) -> str:
+        """Writes nothing. Whom the server takes us for, "" when it cannot say; asked again once credentials were loaded
+        again."""
+        renewed = self.connection.renewed
+        if self._as is None or self._as[0] != renewed:
+            self._as = renewed, self._operator()
+        return self._as[1]
 
     @property
     def identity(self) -> Identity:

@@ -183,6 +183,8 @@ class Connection:
         self._silence = silence
         self._used = clock()
         self._lock = threading.Lock()
+        self.renewed = 0
+        """How often credentials were loaded again: they may be another user's."""
 
     @property
     def host(self) -> str:
@@ -212,6 +214,7 @@ class Connection:
         """Writes nothing. Loads the credentials again, as after a 401."""
         if self._reload is not None:
             self._client = self._reload()
+            self.renewed += 1
 
     def stream(
         self, path: str, query: Sequence[tuple[str, str]], silence: float, what: str

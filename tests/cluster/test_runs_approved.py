@@ -424,3 +424,27 @@ def test_a_release_stands_on_its_own_approval_and_not_on_that_of_the_run_that_it
     finish(run)
     assert verdict(run) == ("pass", "all-steps-passed")
     assert (marks(lab.seen(node)), owner(lab.seen(node)), lab.lease(node)) == ((False,) * 3, "", None)
+
+
+@pytest.mark.parametrize("needed", [True, False])
+def test_credentials_of_somebody_else_in_the_middle_of_a_run_change_nothing(
+    lab: Lab, keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, needed: bool
+) -> None:
+    node = lab.node()
+    values = lab.planned(node, **({"site": site("approval")} if needed else {}))
+    approved(keys, runs.only(lab.out), values["plan"])
+    text = (lab.server.state / "kubeconfig").read_text()
+    config = tmp_path / "config"
+    config.write_text(text)
+    monkeypatch.setenv("KUBECONFIG", str(config))
+    run = lab.cordon(node, **values)
+    finish(run, until="hands")
+    tokens = {user["name"]: user["user"]["token"] for user in yaml.safe_load(text)["users"]}
+    config.write_text(text.replace(tokens["oncall"], tokens["approver"]))  # a login as the approver
+    lab.arm({"method": "POST", "path": runs.LEASES}, {"status": 401})
+    with pytest.raises(errors.GateError) as refused:
+        step(run, "mark")
+    assert refused.value.message.endswith("are of approver@example.com, the run was started by oncall@example.com")
+    assert refused.value.code == "operator-changed"
+    assert verdict(run) == ("blocked", "operator-changed")
+    assert (lab.lease(node), marks(lab.seen(node))) == (None, (False,) * 3)
