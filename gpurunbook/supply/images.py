@@ -49,12 +49,6 @@ _ARGUMENT = re.compile(r"--?[A-Za-z0-9-]*image=(\S+)")
 _OPTION = re.compile(r"--?[A-Za-z0-9-]*image")
 _EXPANDED = re.compile(r"\$\([A-Za-z_][A-Za-z0-9_.-]*\)")
 """What the kubelet puts in from the container's environment, which is judged there."""
-_MOVED = re.compile(
-    r"(?:[A-Za-z0-9._/:-]+=)?"
-    r"((?:[A-Za-z0-9._-]+(?::[0-9]{1,5})?/)+[a-z0-9._-]+:([A-Za-z0-9_][A-Za-z0-9._-]{0,127}))"
-)
-"""A reference with a path and a tag under any name: judged when its tag is one that is moved."""
-
 _KYVERNO = "kyverno.io/"
 _PATTERN = re.compile(r"[*?!|&<>]|\{\{")
 """In a policy of Kyverno's: what images of others must be like, and no image itself."""
@@ -151,7 +145,7 @@ class Images:
             yield from self._tag(value, dotted(trail, f"value of {name}"))
         elif path.endswith("/image"):
             yield from self._judge(value, dotted(trail, f"value of {path}"))
-        elif name and (moved := _moved(text)):
+        elif name and (moved := mentions.moved(text)):
             yield from self._judge(Text(moved, False, value.line), dotted(trail, f"value of {name}"))
 
     def arguments(self, node: List, trail: Trail) -> Iterator[Flaw]:
@@ -160,7 +154,7 @@ class Images:
         for n, item in enumerate(node.items):
             text = word(item)
             found = _ARGUMENT.fullmatch(text) if "image=" in text else None
-            reference = found[1] if found else text if _OPTION.fullmatch(before) else _moved(text)
+            reference = found[1] if found else text if _OPTION.fullmatch(before) else mentions.moved(text)
             before = text
             if reference and reference[0] != "-" and not _EXPANDED.fullmatch(reference):
                 yield from self._judge(Text(reference, False, item.line), f"{dotted(trail)}[{n}]")
@@ -182,7 +176,7 @@ class Images:
                     yield from self.mentioned(value, dotted((trail, key)))
             elif key in _KEYS and not elsewhere:
                 continue  # judged with what stands beside it
-            elif moved := _moved(text):
+            elif moved := mentions.moved(text):
                 yield from self._judge(Text(moved, False, value.line), dotted((trail, key)))
             elif (
                 whole
@@ -321,12 +315,6 @@ class Images:
             return False
         name, tag = seen.reference.name, seen.reference.tag
         return re.fullmatch(r"cuda(?:-.*)?", name) is not None or (name == "samples" and "cuda" in tag)
-
-
-def _moved(text: str) -> str:
-    """The reference in a text of any name, when its tag is one that is moved; else ""."""
-    found = _MOVED.fullmatch(text) if "/" in text and ":" in text else None
-    return found[1] if found and references.floats(found[2]) else ""
 
 
 def _first(node: Node, *names: str) -> Text | None:

@@ -23,7 +23,9 @@ PROSE |= {"_example"}
 _SCHEMA = frozenset({"$schema", "swagger", "openapi"})
 _TESTS = frozenset({"suite", "templates", "release", "values"})
 
-_MOVED = re.compile(r":(?:latest|main|master|nightly|edge|dev|devel|stable)\b")
+_FLOATS = re.compile(rf":(?:[a-z0-9._-]*latest|(?:{'|'.join(sorted(references.FLOATING_TAGS))})\b)", re.IGNORECASE)
+"""Where a tag may float. Quick: `references.floats` judges it."""
+
 _REMARK = re.compile(r"\s*(?:#|//)")
 _BEHIND = re.compile(r"\s#\s.*")
 _CONTAINERS = re.compile(r"ontainers[\"']?[ \t]*:")
@@ -34,15 +36,14 @@ _ASSIGNED = re.compile(
     rf"(?<![A-Za-z0-9_.-])(?P<key>-{{0,2}}(?:[A-Za-z0-9]+[-_.]+)*"
     rf"(?:[a-z][A-Za-z0-9]*Image|[iI]mage|IMAGE)){_QUOTE}(?P<is>[ \t]{{0,20}}[:=][ \t]{{0,20}}|[ \t]+){_QUOTE}{_WORD}"
 )
-_PLACED = re.compile(
-    r"(?:(?<=docker://)|(?<=oci://)|(?<![A-Za-z0-9_./:@-]))"
-    r"(?P<value>(?:[A-Za-z0-9._-]+(?::[0-9]{1,5})?/)+[a-z0-9._-]+:(?P<tag>[A-Za-z0-9_][A-Za-z0-9._-]{0,127})"
-    r"(?:@sha256:[0-9a-f]{64})?)(?![A-Za-z0-9_./:@-])"
-)
-_RUNS = re.compile(
-    r"\b(?:docker|podman|nerdctl|crictl|ctr)\s(?:.{0,400}?\s)?(?P<value>[a-z0-9._-]+:(?P<tag>latest))(?![A-Za-z0-9_./:@-])"
-)
-_HALF = re.compile(r":[A-Za-z0-9._-]+|(?:[A-Za-z0-9._-]+(?::[0-9]{1,5})?/)+[a-z0-9._-]+:")
+_PLACE = r"(?:[A-Za-z0-9._-]+(?::[0-9]{1,5})?/)+[a-z0-9._-]+"
+# A refspec of git's is written alike.
+_TAGGED = rf"(?P<value>(?!refs/){_PLACE}:(?P<tag>[A-Za-z0-9_][A-Za-z0-9._-]{{0,127}})(?:@sha256:[0-9a-f]{{64}})?)"
+_WHOLE = re.compile(rf"(?:[A-Za-z0-9._/:-]+=)?{_TAGGED}")
+_PLACED = re.compile(rf"(?:(?<=docker://)|(?<=oci://)|(?<![A-Za-z0-9_./:@-])){_TAGGED}(?![A-Za-z0-9_./:@-])")
+_RUNS = re.compile(r"\b(?:docker|podman|nerdctl|crictl|ctr)\s")
+_RUN = re.compile(r"(?<=\s)(?P<value>[a-z0-9._-]+:(?P<tag>latest))(?![A-Za-z0-9_./:@-])")
+_HALF = re.compile(rf":[A-Za-z0-9._-]+|{_PLACE}:")
 """What a template makes of a value that is not there: it is meant as a reference."""
 
 _KEY = re.compile(r"(?:(?:.*[-_./])?(?:image|IMAGE)|[a-z](?:.*[a-z0-9])?Image)(?:[-_]?[rR]ef(?:erence)?)?")
@@ -60,7 +61,7 @@ def speaks(doc: Map) -> bool:
 
 def concern(text: str) -> bool:
     """Writes nothing. Whether a reference may be mentioned in a text. Quick: most have none."""
-    return "mage" in text or "MAGE" in text or (":" in text and _MOVED.search(text) is not None)
+    return "mage" in text or "MAGE" in text or (":" in text and _FLOATS.search(text) is not None)
 
 
 def is_word(text: str) -> bool:
@@ -83,6 +84,13 @@ def is_image(key: str, text: str) -> bool:
     return is_key(key) and _is_reference(text)
 
 
+def moved(text: str) -> str:
+    """Writes nothing. The reference that a word of any name is, alone or behind `NAME=`, when its tag is one that is
+    moved; else ""."""
+    found = _WHOLE.fullmatch(text) if "/" in text and ":" in text else None
+    return found["value"] if found and references.floats(found["tag"]) else ""
+
+
 def mentions(text: str) -> Iterator[tuple[int, str]]:
     """Writes nothing. Each reference with its line in the text, from 1."""
     manifest = _CONTAINERS.search(text) is not None  # there a bare word is an image too
@@ -101,11 +109,11 @@ def mentions(text: str) -> Iterator[tuple[int, str]]:
             if value not in seen and (bare or _is_reference(value)):
                 seen.add(value)
                 yield number, value
-        for pattern in (_PLACED, _RUNS):
-            for found in pattern.finditer(line):
-                if found["value"] not in seen and references.floats(found["tag"]):
-                    seen.add(found["value"])
-                    yield number, found["value"]
+        runs = _RUNS.search(line)
+        for found in (*_PLACED.finditer(line), *(_RUN.finditer(line, runs.end() - 1) if runs else ())):
+            if found["value"] not in seen and references.floats(found["tag"]):
+                seen.add(found["value"])
+                yield number, found["value"]
 
 
 def _is_reference(text: str) -> bool:

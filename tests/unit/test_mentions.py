@@ -16,6 +16,7 @@ from urllib.parse import quote
 
 import pytest
 
+from gpurunbook.supply import references
 from gpurunbook.supply.manifests import review
 
 HEAD = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\ndata:\n"
@@ -98,6 +99,17 @@ def test_a_reference_that_moves_is_found_in_a_command_of_any_kind(text: str) -> 
     assert codes(job(text)) == ["explicit-latest"]
 
 
+@pytest.mark.parametrize("tag", sorted(references.FLOATING_TAGS | {"Main", "v1-latest", "LATEST"}))
+def test_every_tag_that_is_moved_is_found_in_a_text(tag: str) -> None:
+    assert codes(config(f"podman run r.example/a/b:{tag} sh\n")) == ["floating-alias"]
+    assert codes(HEAD + f"  anything: r.example/a/b:{tag}\n") == ["floating-alias"]
+    assert codes(config(f"podman run r.example/a/b:{tag}ish sh\n")) == []
+
+
+def test_every_image_that_a_command_takes_is_found() -> None:
+    assert codes(config(f"docker save -o x.tar a:latest b:latest {BAD}\n")) == ["explicit-latest"] * 3
+
+
 def test_a_bare_word_is_an_image_where_nothing_else_can_stand() -> None:
     assert codes(config("kubectl run x --image=busybox\n")) == ["implicit-latest"]
     assert codes(config(HEREDOC.replace("@", "busybox"))) == ["implicit-latest"]
@@ -116,6 +128,7 @@ def test_a_bare_word_is_an_image_where_nothing_else_can_stand() -> None:
         "kubectl get pod -o jsonpath='{.spec.containers[0].image}'\n",
         "http://r.example/v2/a/manifests:latest\n/opt/a/b:main\nuser@host/a:latest\n",
         "if not endswith(image, ':latest') { deny }\n",
+        "git fetch origin +refs/heads/main:main refs/tags/latest:latest\n",
         '{"panels": [{"legendFormat": "{{image}}", "title": "image: latest"}]}\n',
     ],
 )
@@ -130,6 +143,7 @@ def test_what_only_looks_like_a_reference_is_none(text: str) -> None:
         (HEAD + f"  queue-sidecar-image: {BARE}\n", ["implicit-latest"]),
         (HEAD + f"  queue-sidecar-image: {GOOD}\n", []),
         (HEAD + f"  anything: {BAD}\n", ["explicit-latest"]),
+        (HEAD + f"  anything: {BAD}@sha256:{'d5' * 32}\n", ["explicit-latest"]),
         (HEAD + "  image: ubuntu\n  background-image: a.png\n", []),
         (f"kind: Pod\nmetadata: {{annotations: {{sidecar.example/proxyImage: '{BAD}'}}}}\n", ["explicit-latest"]),
         (f"kind: Pod\nmetadata: {{annotations: {{note: 'we do not use {BAD} here'}}}}\n", []),
@@ -296,7 +310,7 @@ def test_what_opens_again_and_again_in_a_template_does_not_cost_its_square(line:
 
 
 @pytest.mark.parametrize(
-    "word", ["image: ", "aImage", "a_b-c.", "a/b:1/", "docker run a ", "--image ", "{image=", "\\"]
+    "word", ["image: ", "aImage", "a_b-c.", "a/b:1/", "docker run a ", "ctr ", "--image ", "{image=", "\\"]
 )
 def test_a_long_text_does_not_cost_its_square(word: str) -> None:
     assert codes(HEAD + f"  a: 'image :latest {word * (600_000 // len(word))}'\n") == []
