@@ -14,11 +14,16 @@ from gpurunbook.errors import InputError
 from gpurunbook.findings import Finding, Status
 from gpurunbook.shown.hostile import harmless
 from gpurunbook.sources.files import regular
+from gpurunbook.supply import strictjson
 
 if TYPE_CHECKING:
     from gpurunbook.sources.cluster import Cluster
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
+
+DOCUMENT = 1 << 20
+"""Bytes of a file that a person writes."""
 
 _COLOURS = {Status.PASS: "green", Status.WARN: "yellow", Status.FAIL: "red", Status.UNKNOWN: "magenta"}
 
@@ -50,6 +55,22 @@ def read(path: str, limit: int, *, follow: bool = True) -> bytes:
         raise InputError(f"cannot be read: {why}", subject=path, code="unreadable") from None
     except ValueError as wrong:  # a NUL in the name
         raise InputError(f"cannot be read: {wrong}", subject=path, code="unreadable") from None
+
+
+def whole(path: str, limit: int = DOCUMENT) -> bytes:
+    """Writes nothing. A regular file of at most `limit` bytes. Raises InputError (`unreadable`)."""
+    data = read(path, limit)
+    if len(data) > limit:
+        raise InputError(f"more than {limit} bytes", subject=path, code="unreadable")
+    return data
+
+
+def document(path: str, reader: Callable[[Any], T], code: str) -> T:
+    """Writes nothing. What the reader makes of the JSON in a file. Raises InputError with the code, of the file."""
+    try:
+        return reader(strictjson.loads(whole(path)))
+    except InputError as wrong:
+        raise InputError(wrong.message, subject=path, code=code) from None
 
 
 def cluster(name: str, out: Path | None = None) -> Cluster:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from gpurunbook.cli.answer import as_findings, give, output_option, read
+from gpurunbook.cli.answer import DOCUMENT, as_findings, give, output_option, whole
 from gpurunbook.errors import InputError
 from gpurunbook.findings import Finding, Status
 from gpurunbook.supply import audited, decisions, relations, times
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _CHECK = "collect"
-_LIMIT = 1 << 20
 
 
 @click.command()
@@ -95,10 +94,8 @@ def collect(
     return 0 if made.whole else 2
 
 
-def _read(path: str, reader: Callable[[bytes], T], limit: int = _LIMIT) -> T:
-    data = read(path, limit)
-    if len(data) > limit:
-        raise InputError(f"more than {limit} bytes", subject=path, code="unreadable")
+def _read(path: str, reader: Callable[[bytes], T], limit: int = DOCUMENT) -> T:
+    data = whole(path, limit)
     try:
         return reader(data)
     except InputError as wrong:

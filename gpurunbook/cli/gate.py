@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpurunbook.cli.answer import as_findings, give, in_json, output_option, read
+from gpurunbook.cli.answer import as_findings, document, give, in_json, output_option, read, whole
 from gpurunbook.cli.collect import collect
 from gpurunbook.errors import InputError
 from gpurunbook.findings import Finding, Status
 from gpurunbook.plan import Problem
 from gpurunbook.sources import files
-from gpurunbook.supply import audited, decisions, evidence, evidence_files, gatecodes, relations, strictjson, times
+from gpurunbook.supply import audited, decisions, evidence, evidence_files, gatecodes, relations, times
 
 if TYPE_CHECKING:
     from gpurunbook.supply.gatereport import Report
 
-_SUBJECT_LIMIT = 1 << 20
+_RELATIONS = 16 << 20
 _EXIT = {"pass": 0, "fail": 1, "error": 2}
 
 FILES, BYTES = 20_000, 4 << 30
@@ -112,10 +112,9 @@ gate.add_command(collect)
 
 def _content(path: str, limit: int) -> bytes | Problem:
     try:
-        data = read(path, limit)
+        return whole(path, limit)
     except InputError as wrong:
         return Problem(wrong.code, wrong.message)
-    return data if len(data) <= limit else Problem("unreadable", f"more than {limit} bytes")
 
 
 def _files(path: str) -> Iterator[tuple[str, bytes | Problem]] | Problem:
@@ -133,11 +132,8 @@ def _each(path: str) -> Iterator[tuple[str, bytes | Problem]]:
 
 
 def _json(path: str, reader: Any, problems: list[Finding]) -> Any:
-    data = _content(path, _SUBJECT_LIMIT << 4)
     try:
-        if isinstance(data, Problem):
-            raise InputError(data.message, code="unreadable")
-        return reader(data)
+        return reader(whole(path, _RELATIONS))
     except InputError as wrong:
         problems.append(gatecodes.found(wrong.code, path, wrong.message))
         return {}
@@ -173,7 +169,7 @@ def check_file(
     """Judge one FILE that a tool wrote. Writes nothing."""
     at, age = moment(now), span(max_database_age, "--max-database-age")
     try:
-        about = _subject(subject) if subject is not None else None
+        about = document(subject, evidence.read_subject, "subject") if subject is not None else None
         data = read(file, evidence_files.LIMIT)
     except InputError as wrong:
         said = Finding(evidence.CHECK, wrong.subject, Status.UNKNOWN, wrong.code, wrong.message, source=evidence.SOURCE)
@@ -185,13 +181,3 @@ def check_file(
     answer = {"verdict": verdict, "reasons": reasons, "findings": as_findings(findings), "rehearsal": now is not None}
     give(answer, findings, output)
     return _EXIT[verdict]
-
-
-def _subject(path: str) -> evidence.Subject:
-    try:
-        raw = read(path, _SUBJECT_LIMIT)
-        if len(raw) > _SUBJECT_LIMIT:
-            raise InputError(f"more than {_SUBJECT_LIMIT} bytes")
-        return evidence.read_subject(strictjson.loads(raw))
-    except InputError as wrong:
-        raise InputError(wrong.message, subject=path, code="subject") from None

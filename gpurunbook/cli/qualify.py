@@ -10,15 +10,14 @@ from typing import Any
 
 import click
 
-from gpurunbook.cli.answer import as_findings, cluster, give, in_json, output_option, read
+from gpurunbook.cli.answer import as_findings, cluster, document, give, in_json, output_option, read
 from gpurunbook.errors import InputError, RunbookError
 from gpurunbook.findings import Finding, Status
 from gpurunbook.plan import Judgement, Observed, Table
 from gpurunbook.shown.hostile import harmless
 from gpurunbook.shown.tables import columns
-from gpurunbook.supply import current, qualification, strictjson, times
+from gpurunbook.supply import current, qualification, times
 
-_REQUEST_LIMIT = 1 << 20
 _PREFIX = "GPU upgrade blocked: "
 _NAMESPACES = ("gpu-operator", "hami-system")
 EXIT = {"pass": 0, "blocked": 1, "unknown": 2, "load-error": 2}
@@ -57,10 +56,10 @@ def qualify(
     _usage(request, live, bool(name or namespaces or canaries), canaries, fill)
     try:
         proven = qualification.read_record(read(record, qualification.LIMIT, follow=False))
-        wanted = _request(request) if request is not None else None
+        wanted = document(request, qualification.read_request, "request") if request is not None else None
     except InputError as wrong:
-        where = record if wrong.code != "request" else str(request)
-        return _refused("load-error", where, wrong.code, str(wrong), output)
+        where, said = (wrong.subject, wrong.message) if wrong.code == "request" else (record, str(wrong))
+        return _refused("load-error", where, wrong.code, said, output)
     seen: current.Current | None = None
     answer: dict[str, Any] = {}
     if live:
@@ -121,16 +120,6 @@ def _refused(verdict: str, where: str, code: str, message: str, output: str | No
     seen = Finding("qualification", where, Status.UNKNOWN, code, message, source=qualification.SOURCE)
     give({"verdict": verdict, "problems": [code], "findings": as_findings([seen])}, [seen], output, prefix=_PREFIX)
     return EXIT[verdict]
-
-
-def _request(path: str) -> qualification.Request:
-    try:
-        raw = read(path, _REQUEST_LIMIT)
-        if len(raw) > _REQUEST_LIMIT:
-            raise InputError(f"more than {_REQUEST_LIMIT} bytes")
-        return qualification.read_request(strictjson.loads(raw))
-    except InputError as wrong:
-        raise InputError(str(wrong), code="request") from None
 
 
 def _collected(name: str, namespaces: tuple[str, ...]) -> tuple[current.Current, dict[str, Any]]:
