@@ -20,7 +20,7 @@ from typing import Any
 from gpurunbook.errors import EvidenceError, InputError, JournalError, ParameterError, RunInUse
 from gpurunbook.evidence import bundle, detached, executed, facts, report, signing
 from gpurunbook.folder import keep, workspace
-from gpurunbook.journal import JOURNAL, Journal, Record, digest, locked, parse, replay
+from gpurunbook.journal import JOURNAL, Journal, Record, digest, read, replay
 from gpurunbook.leaks import scan
 from gpurunbook.shown.redact import redact
 from gpurunbook.shown.scraps import CLOSING
@@ -115,7 +115,7 @@ def current(run_dir: Path) -> bool:
         return False
     try:
         sealed = json.loads(bundle.read(run_dir / bundle.MANIFEST, _MANIFEST))["journal"]
-        return bool(sealed == [record["hash"] for record in _records(run_dir / JOURNAL)])
+        return bool(sealed == [record["hash"] for record in read(run_dir / JOURNAL)])
     except (InputError, JournalError, OSError, ValueError, KeyError, TypeError):
         return True
 
@@ -168,18 +168,11 @@ def _run_elsewhere(run_dir: Path) -> str:
 def _uncut(run_dir: Path, path: Path) -> list[Record]:
     """The records; a last line that a crash has cut is taken off, unless the journal was sealed or is in use."""
     try:
-        return _records(path)
+        return read(path)
     except JournalError as wrong:
         if wrong.code != "journal-cut" or (run_dir / bundle.MANIFEST).exists() or workspace.kernel_alive(run_dir):
             raise
     return Journal.open(path).records
-
-
-def _records(path: Path) -> list[Record]:
-    if not path.is_file():
-        return []
-    with locked(path):  # not in the middle of an append
-        return parse(path.read_bytes(), path.name)
 
 
 def _holder(run_dir: Path, records: list[Record]) -> str:
@@ -343,7 +336,7 @@ def _write(
         files = {name: data for name, data in files.items() if name != saved.name}
     bundle.replace(run_dir, files, remove=remove, mode=0o600 if withheld else 0o644)
     again = bundle.read(run_dir / saved.name, _NOTEBOOK)
-    if again != saved.raw or _records(run_dir / JOURNAL) != records:
+    if again != saved.raw or read(run_dir / JOURNAL) != records:
         before.unlink()
         raise EvidenceError(
             "the run went on while it was sealed: its notebook or journal is another one now",

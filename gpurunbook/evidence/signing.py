@@ -116,7 +116,7 @@ def is_name(principal: str) -> bool:
     return _NAME.fullmatch(principal) is not None and principal.isprintable()
 
 
-def names(signers: Path, principal: str) -> bool:
+def lists(signers: Path, principal: str) -> bool:
     """Writes nothing. Whether a line of the file of signers is for this principal, whatever its key may sign.
 
     `ssh-keygen -Y match-principals` would say so, but OpenSSH has it only since 8.9. Raises InputError.
@@ -125,20 +125,18 @@ def names(signers: Path, principal: str) -> bool:
         lines = signers.read_bytes().decode(errors="replace").split("\n")
     except OSError as wrong:
         raise InputError(f"cannot be read: {wrong.strerror}", subject=str(signers)) from None
-    lists = [line.split()[0].strip('"') for line in lines if line.strip() and not line.lstrip().startswith("#")]
-    return any(_matches(patterns, principal) for patterns in lists)
+    first = [line.split()[0].strip('"') for line in lines if line.strip() and not line.lstrip().startswith("#")]
+    return any(_matches(patterns, principal) for patterns in first)
 
 
 def _matches(patterns: str, name: str) -> bool:
-    found = False
-    for pattern in patterns.split(","):
-        parts = (re.escape(part) for part in re.split(r"([*?])", pattern.removeprefix("!")))
-        like = "".join(parts).replace(r"\*", ".*").replace(r"\?", ".")
-        if re.fullmatch(like, name):
-            if pattern.startswith("!"):
-                return False
-            found = True
-    return found
+    """Whether a list of patterns is for the name: one of them, and none that is negated."""
+    hit = {one.startswith("!") for one in patterns.split(",") if re.fullmatch(_like(one.removeprefix("!")), name)}
+    return hit == {False}
+
+
+def _like(pattern: str) -> str:
+    return "".join({"*": ".*", "?": "."}.get(part, re.escape(part)) for part in re.split(r"([*?])", pattern))
 
 
 def _known(namespace: str) -> None:

@@ -80,7 +80,7 @@ def _mapped(operator: str, site: Site, home: Path) -> bool:
     if name is None or name in site.cosign_keys:
         return name is not None
     try:
-        return signing.names(home / site.signers, name)
+        return signing.lists(home / site.signers, name)
     except InputError:
         return True  # told of the signature
 

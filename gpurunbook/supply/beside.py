@@ -81,10 +81,11 @@ class Beside:
 
     def hold(self, path: str) -> bool:
         """Takes note of a file that only helm can render, when it belongs to a chart; whether it does."""
-        for root in self._roots(path):  # the outermost one is what would be rendered
-            self._held.setdefault(root, []).append(path.removeprefix(root).lstrip("/"))
-            return True
-        return False
+        roots = self._roots(path)
+        if roots:
+            whole = roots[0]  # what would be rendered
+            self._held.setdefault(whole, []).append(path.removeprefix(whole).lstrip("/"))
+        return bool(roots)
 
     def other(self, path: str) -> bool:
         """Takes note of a file of another kind; whether that is all there is to say of it."""
