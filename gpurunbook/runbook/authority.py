@@ -153,12 +153,13 @@ def _judged(run: Ledger, site: Site, folder: Path, digest: str) -> tuple[str, st
 
 
 def _another(run: Ledger, folder: Path, path: Path) -> str:
-    """How to ask for another approval of the same plan."""
+    """How to ask for an approval of the same plan."""
     own = folder / approval.NAME
     words = ["gpurunbook", "approve", _short(run, folder), "--key", "KEY", "--change-id", run.parameters.change_id]
     asked = shlex.join([*words, "--replace"] if own.exists() else words)
     there = "" if path == own else f", and put it and its signature in the place of {_short(run, path)}"
-    return f"Nothing more is sent. Ask for another one of this plan: `{asked}`{there}."
+    sent = "Nothing more is sent. " if run.state.changed else ""
+    return f"{sent}Ask for {'another one' if path.exists() else 'one'} of this plan: `{asked}`{there}."
 
 
 def _short(run: Ledger, path: Path) -> str:
