@@ -15,7 +15,7 @@ from gpurunbook.findings import Finding, Status
 from gpurunbook.plan import Check, Document, Figure, Judgement, Need, Object, Observed, Pages, Recorded, Seen, Table
 from gpurunbook.supply import baseline, podlist, records, relations, strictjson
 from gpurunbook.supply.auditcodes import FAILING, RECORD_CODES, SOURCE
-from gpurunbook.supply.podlist import Malformed
+from gpurunbook.supply.pods import Malformed, PodList
 from gpurunbook.supply.records import Record
 from gpurunbook.supply.report import CHECK, Report, judge, listed, recorded
 
@@ -72,7 +72,7 @@ class Scope:
             needs["pods"] = Document(self.pod_json)
         else:
             for name in self.chosen:
-                needs[f"pods {name}"] = Pages(f"/api/v1/namespaces/{name}/pods", podlist.PodList, kept=records.page)
+                needs[f"pods {name}"] = Pages(f"/api/v1/namespaces/{name}/pods", PodList, kept=records.page)
         for name in ("baseline", "relations", "platforms"):
             if path := getattr(self, name):
                 needs[name] = Document(path)

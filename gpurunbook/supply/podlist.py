@@ -1,14 +1,11 @@
-"""Pods as the audit sees them: typed decoding that skips everything else, from a captured file or a live page.
-
-Null is read as absent, as Kubernetes means it. Nothing of a node is read but the name that a pod carries.
-"""
+"""A list of pods as it was given: read from a captured file, in which nothing may stand in two ways."""
 
 from __future__ import annotations
 
 import codecs
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +13,7 @@ import msgspec
 
 from gpurunbook.errors import InputError
 from gpurunbook.supply import strictjson
+from gpurunbook.supply.pods import Malformed, Metadata, Pod, Spec, Status, flaw, live
 
 WHOLE = 4 << 20
 """Bytes up to which a file is also read by a parser that sees every repeated key; see `_at_once`."""
@@ -24,103 +22,6 @@ AT_ONCE = 64 << 20
 """Bytes up to which all pods are decoded at once, which is quicker; beyond, one by one, which holds no memory."""
 
 _BOM = b"\xef\xbb\xbf"
-
-
-class Happened(msgspec.Struct, gc=False):
-    """A state that is present; what is in it does not matter."""
-
-
-class State(msgspec.Struct, gc=False):
-    """`state` or `lastState` of a container."""
-
-    running: Happened | None = None
-    terminated: Happened | None = None
-
-
-class Container(msgspec.Struct, gc=False):
-    """An entry of `containers`, `initContainers` or `ephemeralContainers`."""
-
-    name: str | None = None
-    image: str | None = None
-
-
-class ContainerStatus(msgspec.Struct, gc=False, rename="camel"):
-    """An entry of one of the three lists of container statuses."""
-
-    name: str | None = None
-    image_id: str | None = msgspec.field(default=None, name="imageID")
-    container_id: str | None = msgspec.field(default=None, name="containerID")
-    state: State | None = None
-    last_state: State | None = None
-    restart_count: int | None = None
-
-    @property
-    def ran(self) -> bool:
-        """Writes nothing. Whether anything here says that the container has run, now or before."""
-        states = (self.state, self.last_state)
-        return bool(self.container_id or self.restart_count) or any(s and (s.running or s.terminated) for s in states)
-
-
-class ImageSource(msgspec.Struct, gc=False):
-    """The `image` source of a volume."""
-
-    reference: str | None = None
-
-
-class Volume(msgspec.Struct, gc=False):
-    """A volume; `image` is set on image volumes only."""
-
-    name: str | None = None
-    image: ImageSource | None = None
-
-
-class Spec(msgspec.Struct, gc=False, rename="camel"):
-    """What of a pod's spec is judged."""
-
-    containers: list[Container] | None = None
-    init_containers: list[Container] | None = None
-    ephemeral_containers: list[Container] | None = None
-    volumes: list[Volume] | None = None
-    node_name: str | None = None
-
-
-class Status(msgspec.Struct, gc=False, rename="camel"):
-    """What of a pod's status is judged."""
-
-    phase: str | None = None
-    container_statuses: list[ContainerStatus] | None = None
-    init_container_statuses: list[ContainerStatus] | None = None
-    ephemeral_container_statuses: list[ContainerStatus] | None = None
-
-
-class Metadata(msgspec.Struct, gc=False):
-    """Namespace and name."""
-
-    namespace: str | None = None
-    name: str | None = None
-
-
-class Pod(msgspec.Struct, gc=False):
-    """A pod. kind is absent in a PodList."""
-
-    kind: str | None = None
-    metadata: Metadata | None = None
-    spec: Spec | None = None
-    status: Status | None = None
-
-
-class PodList(msgspec.Struct, gc=False):
-    """One page of a live list, for `plan.Pages`."""
-
-    items: list[Pod] | None = None
-
-
-class Malformed(msgspec.Struct, gc=False):
-    """An item that is no readable pod. item: its place in the list; metadata: as far as it can be read."""
-
-    item: int
-    why: str
-    metadata: Metadata
 
 
 @dataclass(frozen=True)
@@ -210,46 +111,6 @@ def read(data: bytes) -> Listing:
     return Listing(items)
 
 
-def live(pods: Iterable[Pod]) -> Iterator[Pod | Malformed]:
-    """Writes nothing. Pods of live pages, each as it is or as Malformed."""
-    for place, pod in enumerate(pods):
-        why = _flaw(pod)
-        yield Malformed(place, why, pod.metadata or Metadata()) if why else pod
-
-
-def _flaw(pod: Pod) -> str:
-    """Why a pod cannot be judged in full, or "": what the API server never leaves out is missing, or stands twice."""
-    meta, spec, status = pod.metadata, pod.spec, pod.status
-    if meta is None or not meta.name or not meta.namespace:
-        return "it has no metadata.name or no metadata.namespace"
-    if spec is None or spec.containers is None:
-        return "it has no spec.containers"
-    why = (
-        _unnamed("spec.containers", spec.containers)
-        or _unnamed("spec.initContainers", spec.init_containers)
-        or _unnamed("spec.ephemeralContainers", spec.ephemeral_containers)
-        or _unnamed("spec.volumes", spec.volumes)
-    )
-    if why or status is None:
-        return why
-    return (
-        _unnamed("status.containerStatuses", status.container_statuses)
-        or _unnamed("status.initContainerStatuses", status.init_container_statuses)
-        or _unnamed("status.ephemeralContainerStatuses", status.ephemeral_container_statuses)
-    )
-
-
-def _unnamed(where: str, entries: Sequence[Container | ContainerStatus | Volume] | None) -> str:
-    if not entries:
-        return ""
-    if len(entries) == 1:
-        return "" if entries[0].name else f"an entry of {where} has no name"
-    names = {entry.name for entry in entries}
-    if None in names or "" in names:
-        return f"an entry of {where} has no name"
-    return "" if len(names) == len(entries) else f"two entries of {where} have the same name"
-
-
 def _utf8(data: bytes) -> None:
     """Raises UnicodeDecodeError. msgspec does not look at the encoding of strings that it skips."""
     if not data.isascii():
@@ -316,7 +177,7 @@ def _items(envelope: _Envelope, exact: bool) -> Iterator[Pod | Malformed]:
             kind = pod.kind or None  # empty is absent, as in Kubernetes
             if exact or len(_IMAGE_KEYS.findall(raw)) != _images(pod) or _ESCAPED_LETTER.search(raw):
                 strictjson.loads(bytes(raw))
-            why = _flaw(pod) if kind in (None, "Pod") else f"it is of kind {kind[:80]!r} in a PodList"
+            why = flaw(pod) if kind in (None, "Pod") else f"it is of kind {kind[:80]!r} in a PodList"
         except (msgspec.DecodeError, InputError, RecursionError) as wrong:
             kind, why = _kind(raw), getattr(wrong, "message", str(wrong))
         if envelope.kind == "List" and kind not in (None, "Pod"):

@@ -9,7 +9,7 @@ import msgspec
 
 from gpurunbook.supply.auditcodes import FAILING
 from gpurunbook.supply.imageids import NEVER_STARTED, UNRESOLVED, UNSEEN, Runtime, runtime
-from gpurunbook.supply.podlist import ContainerStatus, Malformed, Metadata, Pod, Spec, Status, live
+from gpurunbook.supply.pods import ContainerStatus, Malformed, Metadata, Pod, Spec, Status, live
 from gpurunbook.supply.references import Desired, desired
 from gpurunbook.supply.relations import Relations
 
@@ -76,7 +76,7 @@ def page(pods: list[Pod]) -> list[PodRecords | Malformed]:
 
 
 def of(pods: Iterable[Pod | Malformed]) -> Iterator[PodRecords | Malformed]:
-    """Writes nothing. The records of pods as `podlist` gives them, judged by themselves; see `settle`."""
+    """Writes nothing. The records of pods as they were read, judged by themselves; see `settle`."""
     for pod in pods:
         yield pod if isinstance(pod, Malformed) else _records(pod)
 

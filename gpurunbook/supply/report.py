@@ -11,7 +11,8 @@ import msgspec
 from gpurunbook.findings import Finding, Status
 from gpurunbook.supply.auditcodes import LIST_CODES, RECORD_CODES, SOURCE
 from gpurunbook.supply.baseline import Baseline, Change, changes
-from gpurunbook.supply.podlist import Listing, Malformed
+from gpurunbook.supply.podlist import Listing
+from gpurunbook.supply.pods import Malformed
 from gpurunbook.supply.records import Record, Seen, settle
 from gpurunbook.supply.relations import Relations
 

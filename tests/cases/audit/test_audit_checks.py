@@ -19,7 +19,7 @@ from gpurunbook.errors import ParameterError
 from gpurunbook.findings import Status, worst
 from gpurunbook.plan import Check, Document, Figure, Judgement, Object, Observed, Pages, Problem, Recorded, Table
 from gpurunbook.supply.audit import FINDINGS, evidence_ready, provenance
-from gpurunbook.supply.podlist import PodList
+from gpurunbook.supply.pods import PodList
 from gpurunbook.supply.records import page
 
 SYSTEM = {"metadata": {"name": "kube-system", "uid": "u1"}}
