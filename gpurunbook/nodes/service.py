@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpurunbook.findings import Finding, Status, Verdict, worst
-from gpurunbook.nodes import cordon, holders, tolerations
+from gpurunbook.nodes import cordon, cordonable, holders, tolerations
 from gpurunbook.nodes.cordon import ANNOTATION, EFFECT, TAINT
 from gpurunbook.nodes.discovery import node_object
 from gpurunbook.plan import (
@@ -91,7 +91,7 @@ def _applied(found: Mapping[str, Any], node: str, run: str, plan: str) -> Findin
 
 def _may(found: Mapping[str, Any], node: str, action: str, run: str) -> Finding:
     if action == CORDON:
-        return cordon.may_begin(found, run)
+        return cordonable.may_begin(found, run)
     now = cordon.standing(found, run)
     if now.owner is not None:
         text = f"run {now.run} of {now.owner['runbook']} owns the cordon since {now.owner['time']}"
@@ -100,7 +100,7 @@ def _may(found: Mapping[str, Any], node: str, action: str, run: str) -> Finding:
         return _finding(node, Status.PASS, "cordon-released", "the node carries no mark of ours: nothing to release")
     if now.state == cordon.NOBODY:
         return _finding(node, Status.FAIL, "nothing-to-adopt", "the node carries no mark of ours", "Cordon it instead.")
-    return dataclasses.replace(cordon.may_begin(found, run), check="service")
+    return dataclasses.replace(cordonable.may_begin(found, run), check="service")
 
 
 def _budget(nodes: list[Mapping[str, Any]], node: str, max_out: int) -> Finding:
@@ -231,7 +231,7 @@ def _release(found: Mapping[str, Any], node: str, verdict: str) -> Planned:
         text = "the node carries no mark of ours: nothing to release"
         return Planned((_finding(node, Status.PASS, "cordon-released", text),))
     owner = now.owner
-    may = cordon.may_release(found, str(owner["run"]) if owner else "", verdict)
+    may = cordonable.may_release(found, str(owner["run"]) if owner else "", verdict)
     if worst(may) in (Status.FAIL, Status.UNKNOWN) or owner is None:
         return Planned(may)
     body = cordon.release(found, str(owner["run"]))
@@ -277,12 +277,12 @@ def keep(node: str, action: str, taint: bool, run: str, stood: Stood | None) -> 
         came = tuple(_came(seen["pods"].value, stood, since))
         if action == RELEASE or now.state == cordon.OURS:
             return Planned((_finding(node, Status.PASS, "cordon-stands", "all marks of this run stand"),), came=came)
-        lost = cordon.lost(found, run, stood.seconds if stood else None, came, stood.uid if stood else "")
-        when = cordon.remake(now, manager_busy=_busy(found))
-        if when == cordon.SETTLED:
+        lost = cordonable.lost(found, run, stood.seconds if stood else None, came, stood.uid if stood else "")
+        when = cordonable.remake(now, manager_busy=_busy(found))
+        if when == cordonable.SETTLED:
             waits = "A manager is changing the node: the cordon is made again when it has settled."
             return Planned((dataclasses.replace(lost, remedy=waits),), came=came)
-        if when == cordon.NEVER:
+        if when == cordonable.NEVER:
             return Planned((lost,), came=came)
         value = _ownership(run, taint)
         body = cordon.cordon(found, value)
@@ -309,19 +309,19 @@ def _busy(found: Mapping[str, Any]) -> bool:
 
 
 def _awaited(now: cordon.Standing, node: Mapping[str, Any]) -> str:
-    busy = now.mine and cordon.remake(now, manager_busy=_busy(node)) == cordon.SETTLED
+    busy = now.mine and cordonable.remake(now, manager_busy=_busy(node)) == cordonable.SETTLED
     waits = "; a manager is changing the node, and the cordon is made again when it has settled" if busy else ""
-    return f"all marks of this run: {cordon.told(now)}{waits}"
+    return f"all marks of this run: {cordonable.told(now)}{waits}"
 
 
 def _came(pods: list[Mapping[str, Any]], stood: Stood | None, since: str) -> list[str]:
     before = stood.seen.get("pods") if stood else None
     if before is not None and not before.problem:
         known = [str((pod.get("metadata") or {}).get("uid")) for pod in before.value]
-        return cordon.landed(known, [pod for pod in pods if not _daemon(pod)])
+        return cordonable.landed(known, [pod for pod in pods if not _daemon(pod)])
     # Times of objects have whole seconds; the cordon's own time has more.
     late = [pod for pod in pods if not _daemon(pod) and _bound(pod) >= since[:19]]
-    return cordon.landed((), late)
+    return cordonable.landed((), late)
 
 
 def _daemon(pod: Mapping[str, Any]) -> bool:

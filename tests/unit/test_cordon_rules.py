@@ -18,6 +18,7 @@ import pytest
 from gpurunbook.errors import Drifted
 from gpurunbook.findings import Status
 from gpurunbook.nodes import cordon as rules
+from gpurunbook.nodes import cordonable
 
 MINE = rules.ownership(
     run="r1",
@@ -137,7 +138,7 @@ def test_a_garbled_annotation_is_somebody_elses(text: str) -> None:
         assert now.state == rules.ANOTHER
         assert now.garbled
         assert not now.mine
-    assert rules.may_begin(node(annotation=text), "r1").code == "cordon-of-another"
+    assert cordonable.may_begin(node(annotation=text), "r1").code == "cordon-of-another"
     with pytest.raises(Drifted):
         rules.cordon(node(annotation=text), MINE)
     with pytest.raises(Drifted):
@@ -211,14 +212,14 @@ def test_our_taint_counts_with_any_value() -> None:
     ],
 )
 def test_may_begin(marks: tuple[bool, bool, str | None], code: str, status: Status) -> None:
-    found = rules.may_begin(marked(*marks), "r1")
+    found = cordonable.may_begin(marked(*marks), "r1")
     assert (found.code, found.status, found.subject) == (code, status, "Node/n1")
     if status is Status.FAIL:
         assert found.remedy
 
 
 def test_another_runs_cordon_names_the_run_and_the_way_on() -> None:
-    found = rules.may_begin(node(True, [rules.taint()], THEIRS), "r1")
+    found = cordonable.may_begin(node(True, [rules.taint()], THEIRS), "r1")
     assert "r2" in found.message
     assert "a release gives n1 back" in found.remedy
     assert "resume it, or go on in its place by an adoption: `gpurunbook leftovers`" in found.remedy
@@ -356,7 +357,7 @@ def test_what_is_not_ours_is_never_touched(marks: tuple[bool, bool, str | None],
     assert raised.value.remedy
     with pytest.raises(Drifted):
         rules.release(marked(*marks), run)
-    assert Status.FAIL in {f.status for f in rules.may_release(marked(*marks), run, "none")}
+    assert Status.FAIL in {f.status for f in cordonable.may_release(marked(*marks), run, "none")}
 
 
 def test_drift_looks_at_our_marks_and_the_uid_only() -> None:
@@ -416,12 +417,12 @@ def test_what_no_run_of_ours_owns_cannot_be_adopted(marks: tuple[bool, bool, str
 )
 def test_when_a_lost_cordon_is_made_again(marks: tuple[bool, bool, str | None], idle: str, busy: str) -> None:
     now = rules.standing(marked(*marks), "r1")
-    assert rules.remake(now, manager_busy=False) == idle
-    assert rules.remake(now, manager_busy=True) == busy
+    assert cordonable.remake(now, manager_busy=False) == idle
+    assert cordonable.remake(now, manager_busy=True) == busy
 
 
 def test_a_lost_cordon_says_how_long_and_who_came() -> None:
-    found = rules.lost(node(None, [rules.taint()], MINE), "r1", 12.4, ["t/b", "t/a"])
+    found = cordonable.lost(node(None, [rules.taint()], MINE), "r1", 12.4, ["t/b", "t/a"])
     assert (found.code, found.status) == ("cordon-lost", Status.WARN)
     assert "12 s" in found.message
     assert "t/a, t/b" in found.message
@@ -430,19 +431,19 @@ def test_a_lost_cordon_says_how_long_and_who_came() -> None:
 
 def test_a_time_that_nobody_measured_is_not_told() -> None:
     for unmeasured in (None, 0):
-        assert "ago" not in rules.lost(node(annotation=MINE), "r1", unmeasured, []).message
+        assert "ago" not in cordonable.lost(node(annotation=MINE), "r1", unmeasured, []).message
 
 
 def test_a_cordon_that_was_taken_over_is_no_lost_one() -> None:
-    found = rules.lost(node(True, [rules.taint()], THEIRS), "r1", 1, [])
+    found = cordonable.lost(node(True, [rules.taint()], THEIRS), "r1", 1, [])
     assert found.status is Status.FAIL
     assert "r2" in found.message
 
 
 def test_pods_that_landed_are_told_by_uid() -> None:
     pods = [{"metadata": {"namespace": "t", "name": n, "uid": u}} for n, u in (("b", "2"), ("a", "1"), ("a", "3"))]
-    assert rules.landed(["1"], pods) == ["t/a", "t/b"]
-    assert rules.landed(["1", "2", "3"], pods) == []
+    assert cordonable.landed(["1"], pods) == ["t/a", "t/b"]
+    assert cordonable.landed(["1", "2", "3"], pods) == []
 
 
 # -- release ---------------------------------------------------------------------------------------------------------
@@ -471,6 +472,6 @@ def ready(status: str | None) -> dict[str, Any]:
     ],
 )
 def test_release_needs_ours_ready_and_no_holder(target: dict[str, Any], holders: str, expected: set[Status]) -> None:
-    found = rules.may_release(target, "r1", holders)
+    found = cordonable.may_release(target, "r1", holders)
     assert {f.status for f in found} == expected
     assert all(f.remedy for f in found if f.status is not Status.PASS)
