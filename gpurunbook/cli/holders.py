@@ -12,6 +12,7 @@ import msgspec
 from gpurunbook.cli.answer import cluster as opened
 from gpurunbook.cli.answer import in_json, output_option
 from gpurunbook.errors import InputError
+from gpurunbook.nodes.claims import by_key as claims_by_key
 from gpurunbook.nodes.discovery import node_object
 from gpurunbook.nodes.holders import Around, Report, follow, needs, report
 from gpurunbook.nodes.holders import holders as judge
@@ -68,7 +69,7 @@ def captured(node: str, pod_json: Path, claims: Path | None, operator: tuple[str
     found: list[Claim] | None = _items(claims, "ResourceClaim", _Claims, problems) if claims else None
     if pods and not any(p.spec.nodeName == node for p in pods):
         click.echo(f"warning: {pod_json} lists {len(pods)} pods and none of them is on {node}", err=True)
-    by_key = None if found is None else {c.metadata.key: c for c in found}
+    by_key = None if found is None else claims_by_key(found)
     return judge(node, pods, Around(claims=by_key, operator=operator), problems)
 
 
@@ -97,8 +98,8 @@ def _items(path: Path, kind: str, shape: type[_Pods] | type[_Claims], problems: 
             raise ValueError(f"larger than {LARGEST} bytes")
         whole = msgspec.json.decode(raw, type=shape)
         strictjson.unambiguous(raw)  # msgspec takes the last of two equal keys: a holder may stand under the first
-        if whole.kind not in ("", "List", f"{kind}List"):
-            raise ValueError(f"it is a {whole.kind}, wanted a {kind}List")
+        if whole.kind not in ("List", f"{kind}List"):
+            raise ValueError(f"it is a {whole.kind or 'list without a kind'}, wanted a {kind}List")
         if alien := sorted({i.kind for i in whole.items if i.kind not in (None, "", kind)}):
             raise ValueError(f"it lists {', '.join(map(str, alien))}, wanted only {kind}")
     except OSError as wrong:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
+from gpurunbook.nodes.resources import positive
 from gpurunbook.nodes.selectors import node_selector
 from gpurunbook.nodes.shapes import Claim, DeviceClass, Pod
 from gpurunbook.nodes.signals import Reason
@@ -15,6 +16,18 @@ NO_GPU_CLASSES = NO_GPU_DRIVERS | {"compute-domain-daemon.nvidia.com", "compute-
 """Their device classes, for a claim that is not allocated yet."""
 
 UNREAD = "resource-claim-unread"
+
+_IMPLICIT = "deviceclass.resource.kubernetes.io/"
+"""How a pod asks for a device class as for an extended resource; the scheduler makes the claim."""
+
+
+def by_key(claims: Iterable[Claim]) -> dict[str, Claim]:
+    """Writes nothing. Claims by `namespace/name`; of two with one name the one that consumes."""
+    found: dict[str, Claim] = {}
+    for claim in claims:
+        if claim.metadata.key not in found or consumes(claim):
+            found[claim.metadata.key] = claim
+    return found
 
 
 def names(pod: Pod) -> Iterator[tuple[str, str]]:
@@ -34,6 +47,16 @@ def names(pod: Pod) -> Iterator[tuple[str, str]]:
     extended = status.extendedResourceClaimStatus if status else None
     if extended and extended.resourceClaimName:
         yield "extended resource", extended.resourceClaimName
+    else:
+        yield from ((name, "") for name in sorted(_implicit(pod)))
+
+
+def _implicit(pod: Pod) -> set[str]:
+    spec = pod.spec
+    every = [*spec.containers, *(spec.initContainers or ()), *(spec.ephemeralContainers or ())]
+    asked = [q for c in every if c.resources for q in (c.resources.requests, c.resources.limits)]
+    names = {name for q in asked for name, n in (q or {}).items() if positive(n)}
+    return {n for n in names if n.startswith(_IMPLICIT) and n.removeprefix(_IMPLICIT) not in NO_GPU_CLASSES}
 
 
 def of_pod(pod: Pod, claims: Mapping[str, Claim] | None) -> Iterator[Reason]:

@@ -107,7 +107,7 @@ class Around:
 
     claims: by `namespace/name`, None when there is no list of them; labels: of the node, None when not known;
     there: the operand DaemonSets that exist, None when not known; names: GPU resource names beyond the vendors' own;
-    runtimes: GPU runtime classes by handler; operator: namespaces of the GPU Operator.
+    runtimes: GPU runtime classes by handler, None when no handler is known; operator: namespaces of the GPU Operator.
     """
 
     claims: Mapping[str, Claim] | None = None
@@ -115,7 +115,7 @@ class Around:
     vmis: tuple[Vmi, ...] = ()
     there: operands.Known | None = None
     names: frozenset[str] = frozenset()
-    runtimes: frozenset[str] = frozenset()
+    runtimes: frozenset[str] | None = None
     operator: Collection[str] = operands.NAMESPACES
 
 
@@ -207,14 +207,14 @@ def report(node: str, seen: Seen, operator: Collection[str] = operands.NAMESPACE
     if "groups" in values and Served(seen["groups"]).problem:
         problems["groups"] = f"groups: {Served(seen['groups']).problem}"
     labels = (values.get("node", {}).get("metadata") or {}).get("labels") or {}
-    daemonsets = values.get("daemonsets")
+    daemonsets, classes = values.get("daemonsets"), values.get("runtimeclasses")
     around = Around(
-        claims={c.metadata.key: c for c in values["claims"]} if "claims" in values else None,
+        claims=claims.by_key(values["claims"]) if "claims" in values else None,
         labels=labels if "node" in values else None,
         vmis=tuple(values.get("vmis", ())),
         there=None if daemonsets is None else operands.known(daemonsets, operator),
         names=frozenset(n for k in values.get("kubevirts", ()) for n in permitted(k) if n),
-        runtimes=frozenset(r.metadata.name for r in values.get("runtimeclasses", ()) if "nvidia" in r.handler),
+        runtimes=None if classes is None else frozenset(r.metadata.name for r in classes if "nvidia" in r.handler),
         operator=operator,
     )
     return holders(node, [*values.get("pods", ()), *values.get("unbound", ())], around, problems.values())

@@ -62,7 +62,11 @@ def known(daemonsets: Iterable[DaemonSet], operator: Collection[str] = NAMESPACE
 def operand(pod: Pod, there: Known | None, operator: Collection[str] = NAMESPACES) -> bool:
     """Writes nothing. Whether the pod belongs to an operand DaemonSet. there: None when only a file is judged."""
     owner = pod.metadata.controller
-    if owner is None or owner.kind != "DaemonSet" or not listed(pod.metadata.namespace, owner.name, operator):
+    if (
+        owner is None
+        or (owner.apiVersion, owner.kind) != ("apps/v1", "DaemonSet")
+        or not listed(pod.metadata.namespace, owner.name, operator)
+    ):
         return False
     if there is None:
         return True

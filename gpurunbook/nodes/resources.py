@@ -16,9 +16,15 @@ PREFIXES = (
     "volcano.sh/vgpu-",
     "aliyun.com/gpu-",
     "tencent.com/vcuda-",
+    "iluvatar.ai/vcuda-",
+    "hygon.com/dcu",
 )
 """Vendors' names. Passthrough names are made from pci.ids (`nvidia.com/GH100_H100_PCIE`) or set as an alias by the
 device plugin, so no fixed list of whole names would do."""
+
+_WORD = re.compile(r"gpu|nvidia", re.IGNORECASE)
+"""What others call theirs: `metax-tech.com/gpu`, `koordinator.sh/gpu-core`, `volcano.sh/gpu-memory`,
+`k8s.amazonaws.com/vgpu`, `tke.cloud.tencent.com/qgpu-core`, `smarter-devices/nvidia0`."""
 
 NO_GPU_VENDORS = frozenset({"14e4", "144d", "15b3"})
 """PCI vendors (Broadcom, Samsung, Mellanox) that make no GPU; a passthrough device of any other one counts."""
@@ -27,11 +33,12 @@ _NUMBER = re.compile(r"([+-]?)([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[numkMGTPE]|[KMGT
 
 
 def is_gpu(name: str, more: Iterable[str] = ()) -> bool:
-    """Writes nothing. Whether a resource of this name is a GPU or a share of one. Names are case-sensitive.
+    """Writes nothing. Whether a resource of this name is a GPU or a share of one.
 
+    A name that says so counts whoever gives it out: a share that nobody knows is held all the same.
     more: further names, as KubeVirt permits them on this cluster.
     """
-    return name.startswith(PREFIXES) or name in more
+    return name.startswith(PREFIXES) or bool(_WORD.search(name)) or name in more
 
 
 def positive(quantity: Any) -> bool:

@@ -24,6 +24,7 @@ class Owner(Struct):
 
     kind: str
     name: str
+    apiVersion: str = ""
     uid: str = ""
     controller: bool | None = None
 
@@ -70,6 +71,14 @@ class Security(Struct):
     privileged: bool | None = None
 
 
+class Mount(Struct):
+    """volumeMounts[]."""
+
+    name: str = ""
+    mountPath: str = ""
+    subPath: str | None = None
+
+
 class Container(Struct):
     """One regular, init or ephemeral container. An init container with restartPolicy Always is a sidecar."""
 
@@ -77,6 +86,7 @@ class Container(Struct):
     resources: Resources | None = None
     env: list[Env] | None = None
     securityContext: Security | None = None
+    volumeMounts: list[Mount] | None = None
     restartPolicy: str | None = None
 
 
@@ -89,6 +99,7 @@ class HostPath(Struct):
 class Volume(Struct):
     """volumes[]."""
 
+    name: str = ""
     hostPath: HostPath | None = None
 
 
@@ -120,10 +131,26 @@ class ExtendedClaim(Struct):
     resourceClaimName: str | None = None
 
 
+class ContainerState(Struct):
+    """status.*Statuses[].state."""
+
+    running: Present | None = None
+
+
+class ContainerStatus(Struct):
+    """status.containerStatuses[], .initContainerStatuses[] and .ephemeralContainerStatuses[]."""
+
+    name: str = ""
+    state: ContainerState | None = None
+
+
 class PodStatus(Struct):
     """status of a pod."""
 
     phase: str | None = None
+    containerStatuses: list[ContainerStatus] | None = None
+    initContainerStatuses: list[ContainerStatus] | None = None
+    ephemeralContainerStatuses: list[ContainerStatus] | None = None
     resourceClaimStatuses: list[PodClaim] | None = None
     extendedResourceClaimStatus: ExtendedClaim | None = None
 
@@ -142,12 +169,25 @@ class Pod(Struct):
         return (self.status.phase if self.status else None) or ""
 
     @property
+    def ended(self) -> bool:
+        """Writes nothing. Whether the phase is a last one."""
+        return self.phase in ("Succeeded", "Failed")
+
+    @property
+    def running(self) -> list[str]:
+        """Writes nothing. The containers that are said to run."""
+        status = self.status or PodStatus()
+        lists = (status.containerStatuses, status.initContainerStatuses, status.ephemeralContainerStatuses)
+        return [c.name for each in lists for c in each or () if c.state and c.state.running is not None]
+
+    @property
     def live(self) -> bool:
         """Writes nothing. Whether the pod may still have devices.
 
-        An ended pod that is being deleted may still await unprepare; NVIDIA's own DRA node logic counts it.
+        An ended pod that is being deleted may still await unprepare; NVIDIA's own DRA node logic counts it. Others than
+        the kubelet set a last phase as well (a node that is lost, an eviction): what is said to run has its devices.
         """
-        return self.phase not in ("Succeeded", "Failed") or self.metadata.deletionTimestamp is not None
+        return not self.ended or self.metadata.deletionTimestamp is not None or bool(self.running)
 
 
 class PodPage(Struct):

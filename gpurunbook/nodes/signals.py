@@ -11,20 +11,27 @@ import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
-from gpurunbook.nodes.resources import gpus, is_gpu
+from gpurunbook.nodes.resources import gpus
 from gpurunbook.nodes.shapes import Container, Pod
 
 HAMI_NODE = "hami.io/vgpu-node"
 HAMI_PHASE = "hami.io/bind-phase"
 VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
+DEVICE_MOUNTS = "/var/run/nvidia-container-devices/"
 NVIDIA_CDI = "nvidia.cdi.k8s.io/"
 CDI = "cdi.k8s.io/"
 
 NO_DEVICES = frozenset({"", "void", "none"})
 """Values of NVIDIA_VISIBLE_DEVICES that give no device."""
 
+CDI_VENDORS = ("nvidia.com", "amd.com", "gpu.intel.com")
+"""Whose CDI kinds are GPUs, those of their subdomains too: `runtime.nvidia.com/gpu`, `k8s.gpu.nvidia.com/claim`."""
+
 _HAMI_DEVICES = re.compile(r"hami\.io/.*devices-(?:allocated|to-allocate)")
-_DEVICE_PATH = re.compile(r"/+dev/(?:nvidia.*|vfio(?:/.*)?)", re.DOTALL)
+_DEVICE_PATH = re.compile(r"(?:(?:/var)?/run/nvidia/driver)?/dev/(?:nvidia.*|vfio(?:/.*)?)", re.DOTALL)
+"""The driver container has the device files in its own root as well."""
+_OTHER_DEVICE_PATH = re.compile(r"/dev/(?:dri|kfd)(?:/.*)?", re.DOTALL)
+"""AMD's and Intel's; their device plugins look there too, without being privileged."""
 
 
 @dataclass(frozen=True, order=True)
@@ -35,16 +42,17 @@ class Reason:
     detail: str = ""
 
 
-def gpu_runtime(name: str | None, classes: Collection[str] = ()) -> bool:
+def gpu_runtime(name: str | None, classes: Collection[str] | None = None) -> bool:
     """Writes nothing. Whether a runtime class is a GPU one: by its name (`nvidia`, `nvidia-cdi`,
     `kata-qemu-nvidia-gpu-snp`), or because `classes` has it for its handler."""
-    return bool(name) and ("nvidia" in str(name) or name in classes)
+    return bool(name) and ("nvidia" in str(name) or name in (classes or ()))
 
 
-def signals(pod: Pod, names: Collection[str] = (), runtimes: Collection[str] = ()) -> list[Reason]:
+def signals(pod: Pod, names: Collection[str] = (), runtimes: Collection[str] | None = None) -> list[Reason]:
     """Writes nothing. Every signal of a live pod that stands on its node; claims and machines are judged elsewhere.
 
-    names: further GPU resource names; runtimes: further GPU runtime classes.
+    names: further GPU resource names; runtimes: further GPU runtime classes, None where no handler is known: any class
+    may then be one.
     """
     found = [*_requests(pod, names), *_environment(pod, runtimes), *_annotations(pod), *_paths(pod)]
     return sorted(set(found))
@@ -56,6 +64,8 @@ def states(pod: Pod) -> Iterator[Reason]:
         yield Reason("terminating", f"since {pod.metadata.deletionTimestamp}")
     elif pod.phase == "Pending" and pod.spec.nodeName:
         yield Reason("scheduled-pending", "the node is chosen, the pod has not started")
+    elif pod.ended:
+        yield Reason("ended-running", f"phase {pod.phase}, but said to run: {', '.join(pod.running)}")
 
 
 def assigned(pod: Pod, node: str) -> list[Reason]:
@@ -66,25 +76,29 @@ def assigned(pod: Pod, node: str) -> list[Reason]:
     return [Reason("hami-assigned", f"{HAMI_NODE}={node}, {HAMI_PHASE}={annotations.get(HAMI_PHASE, 'absent')}")]
 
 
-def doubts(pod: Pod, runtimes: Collection[str] = ()) -> list[str]:
+def doubts(pod: Pod, runtimes: Collection[str] | None = None) -> list[str]:
     """Writes nothing. What may give the pod a GPU though nothing in it proves so.
 
-    CUDA images set NVIDIA_VISIBLE_DEVICES themselves, and a node may have the NVIDIA runtime as its default. Kata
+    CUDA images set NVIDIA_VISIBLE_DEVICES themselves, and a node may have the NVIDIA runtime as its default. A
+    privileged container sees every device of the host; agents of a node (DaemonSets, static pods) commonly are so. Kata
     gives a guest only the devices that its pod asks for.
     """
-    under = gpu_runtime(pod.spec.runtimeClassName, runtimes)
-    if (
-        under
-        and not str(pod.spec.runtimeClassName).startswith("kata")
-        and not any(_visible(c)[0] for _, c in _containers(pod))
-    ):
-        return [f"runs under runtime class {pod.spec.runtimeClassName} and leaves {VISIBLE_DEVICES} to its image"]
-    return [
-        f"container {c.name} sets {VISIBLE_DEVICES}={value}, which works where the NVIDIA runtime is the default"
-        for _, c in _containers(pod)
-        for there, value in [_visible(c)]
-        if there and value not in NO_DEVICES and not under and not _privileged(c)
-    ]
+    runtime = pod.spec.runtimeClassName
+    under, kata = gpu_runtime(runtime, runtimes), str(runtime).startswith("kata")
+    owner = pod.metadata.controller
+    agent = owner is not None and owner.kind in ("DaemonSet", "Node")
+    found: list[str] = []
+    for _, c in _containers(pod):
+        devices = _visible(c)
+        if under and not kata and devices is None:
+            found.append(
+                f"container {c.name} runs under runtime class {runtime} and leaves {VISIBLE_DEVICES} to its image"
+            )
+        elif devices and not under:
+            found.append(f"container {c.name} {devices[0]}, which works where the NVIDIA runtime is the default")
+        elif _privileged(c) and not kata and not agent:
+            found.append(f"container {c.name} is privileged and sees every device of the node")
+    return found
 
 
 def _containers(pod: Pod) -> Iterator[tuple[str, Container]]:
@@ -111,27 +125,35 @@ def _requests(pod: Pod, names: Collection[str]) -> Iterator[Reason]:
             yield Reason("resource", f"the pod asks for {name}")
 
 
-def _visible(container: Container) -> tuple[bool, str]:
-    """Whether the container names its devices, and how; the last entry of a name wins, as in the kubelet."""
-    there, value = False, ""
+def _visible(container: Container) -> list[str] | None:
+    """By what words the container asks for devices ([]: for none), None where it leaves that to its image.
+
+    The last entry of a name wins, as in the kubelet. The runtime also takes a list of mounts, one for each device.
+    """
+    value: str | None = None
     for env in container.env or ():
         if env.name == VISIBLE_DEVICES:
-            there = True
             value = "(from elsewhere)" if env.valueFrom is not None else (env.value or "")
-    return there, value
+    found = [] if value is None or value in NO_DEVICES else [f"sets {VISIBLE_DEVICES}={value}"]
+    for mount in container.volumeMounts or ():
+        path = posixpath.normpath(mount.mountPath)
+        if path.startswith(DEVICE_MOUNTS) and path.removeprefix(DEVICE_MOUNTS) not in NO_DEVICES:
+            found.append(f"mounts {path}")
+    return None if value is None and not found else found
 
 
 def _privileged(container: Container) -> bool:
     return bool(container.securityContext and container.securityContext.privileged)
 
 
-def _environment(pod: Pod, runtimes: Collection[str]) -> Iterator[Reason]:
-    under = gpu_runtime(pod.spec.runtimeClassName, runtimes)
+def _environment(pod: Pod, runtimes: Collection[str] | None) -> Iterator[Reason]:
+    runtime = pod.spec.runtimeClassName
+    under = bool(runtime) if runtimes is None else gpu_runtime(runtime, runtimes)
     for _, container in _containers(pod):
-        there, value = _visible(container)
-        if there and value not in NO_DEVICES and (under or _privileged(container)):
-            why = f"under runtime class {pod.spec.runtimeClassName}" if under else "privileged"
-            yield Reason("visible-devices", f"container {container.name} sets {VISIBLE_DEVICES}={value}, {why}")
+        if under or _privileged(container):
+            why = f"under runtime class {runtime}" if under else "privileged"
+            for how in _visible(container) or ():
+                yield Reason("visible-devices", f"container {container.name} {how}, {why}")
 
 
 def _annotations(pod: Pod) -> Iterator[Reason]:
@@ -145,7 +167,8 @@ def _annotations(pod: Pod) -> Iterator[Reason]:
 
 def _cdi_gpu(value: str) -> bool:
     """Whether one of the CDI names `vendor/class=device` is a GPU."""
-    return any(is_gpu(name.strip().partition("=")[0]) for name in value.split(","))
+    vendors = {name.strip().partition("/")[0] for name in value.split(",")}
+    return any(v == known or v.endswith(f".{known}") for v in vendors for known in CDI_VENDORS)
 
 
 def hami_devices(value: str) -> bool:
@@ -154,11 +177,24 @@ def hami_devices(value: str) -> bool:
     Devices are `UUID,TYPE,MiB,cores` each ended by `:`, containers ended by `;`. A container without a GPU is
     empty or `,,0,0:` (Project-HAMi/HAMi#991).
     """
-    return any(device.partition(",")[0].strip() for device in re.split("[:;]", value))
+    return any(field.strip() not in ("", "0") for field in re.split("[:;,]", value))
 
 
 def _paths(pod: Pod) -> Iterator[Reason]:
-    for volume in pod.spec.volumes or ():
-        path = volume.hostPath.path if volume.hostPath else ""
-        if path and _DEVICE_PATH.fullmatch(posixpath.normpath(path)):
+    host = {v.name: v.hostPath.path for v in pod.spec.volumes or () if v.hostPath and v.hostPath.path}
+    for path in host.values():
+        if _DEVICE_PATH.fullmatch(_normal(path)):
             yield Reason("device-path", f"hostPath {path}")
+    for _, container in _containers(pod):
+        for mount in container.volumeMounts or ():
+            if mount.name not in host:
+                continue
+            path = posixpath.join(host[mount.name], mount.subPath or "")
+            other = _privileged(container) and _OTHER_DEVICE_PATH.fullmatch(_normal(path))
+            if other or (mount.subPath and _DEVICE_PATH.fullmatch(_normal(path))):
+                yield Reason("device-path", f"container {container.name} mounts hostPath {path}")
+
+
+def _normal(path: str) -> str:
+    """The path with one slash at its start, which POSIX lets be two."""
+    return "/" + posixpath.normpath(path).lstrip("/")

@@ -16,8 +16,10 @@ def pod(short: dict[str, Any], node: str = "n1") -> dict[str, Any]:
     if short.pop("deleted", False):
         meta["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     if owner := short.pop("owner", None):
-        meta["ownerReferences"] = [{"apiVersion": "v1", "uid": "u", "controller": True, **owner}]
+        version = "apps/v1" if owner.get("kind") == "DaemonSet" else "v1"
+        meta["ownerReferences"] = [{"apiVersion": version, "uid": "u", "controller": True, **owner}]
     status: dict[str, Any] = {"phase": short.pop("phase")}
+    status |= {k: short.pop(k) for k in [*short] if k.endswith("tatuses") and k != "claimStatuses"}
     if statuses := short.pop("claimStatuses", None):
         status["resourceClaimStatuses"] = statuses
     if extended := short.pop("extendedClaim", None):

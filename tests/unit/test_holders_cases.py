@@ -105,6 +105,8 @@ GPU = {"containers": [{"name": "c", "resources": {"limits": {"nvidia.com/gpu": "
         '{"kind": "PodList", "items": [{"metadata": {"name": "a"}}]}',
         '{"kind": "PodList", "items": [{"spec": {"containers": []}}]}',
         '{"kind": "PodList", "items": [{"metadata": {"name": "a"}, "spec": {"nodeName": "n1"}}]}',
+        '{"items": []}',
+        '{"kind": "", "items": []}',
         '{"kind": "NodeList", "items": []}',
         '{"kind": "Status", "status": "Failure", "items": []}',
         '{"kind": "List", "items": [{"kind": "Node", "metadata": {"name": "n1"}, "spec": {}}]}',
@@ -123,14 +125,24 @@ def test_what_is_no_whole_list_of_pods_is_unknown(tmp_path: Path, text: str) -> 
 
 
 def test_a_page_that_shows_a_holder_is_held_all_the_same(tmp_path: Path) -> None:
-    seen, code = answer(tmp_path, {"metadata": {"continue": "x"}, "items": [pod({"name": "a", **GPU})]})
+    seen, code = answer(tmp_path, {"kind": "List", "metadata": {"continue": "x"}, "items": [pod({"name": "a", **GPU})]})
     assert (seen["verdict"], code, seen["blocking"]) == ("held", 1, ["t/a"])
     assert seen["problems"]
 
 
-@pytest.mark.parametrize("claims", ["", '{"items": null}', '{"metadata": {"continue": "x"}, "items": []}', "[]"])
+@pytest.mark.parametrize(
+    "claims",
+    [
+        "",
+        "[]",
+        '{"kind": "List", "items": null}',
+        '{"kind": "List", "metadata": {"continue": "x"}, "items": []}',
+        '{"kind": "PodList", "items": []}',
+        '{"items": []}',
+    ],
+)
 def test_claims_that_cannot_be_read_whole_are_unknown(tmp_path: Path, claims: str) -> None:
-    seen, code = answer(tmp_path, {"items": [pod({"name": "a"})]}, claims)
+    seen, code = answer(tmp_path, {"kind": "PodList", "items": [pod({"name": "a"})]}, claims)
     assert (seen["verdict"], code) == ("unknown", 2)
 
 
@@ -138,7 +150,10 @@ def test_claims_that_cannot_be_read_whole_are_unknown(tmp_path: Path, claims: st
 def test_a_key_that_stands_twice_hides_no_holder(tmp_path: Path, place: str) -> None:
     held = json.dumps(pod({"name": "a", **GPU}))
     bare = json.dumps(pod({"name": "a"})).removeprefix("{")
-    twice = {"list": f'{{"items": [{held}], "items": []}}', "pod": f'{{"items": [{held[:-1]}, {bare}]}}'}[place]
+    twice = {
+        "list": f'{{"kind": "List", "items": [{held}], "items": []}}',
+        "pod": f'{{"kind": "List", "items": [{held[:-1]}, {bare}]}}',
+    }[place]
     assert json.loads(twice)["items"] != [json.loads(held)], "plain JSON shows no holder"
     seen, code = answer(tmp_path, twice)
     assert (seen["verdict"], code) == ("unknown", 2)
@@ -147,7 +162,7 @@ def test_a_key_that_stands_twice_hides_no_holder(tmp_path: Path, place: str) -> 
 
 @pytest.mark.parametrize("missing", ["pods", "claims", "folder"])
 def test_a_file_that_is_not_there_is_unknown(tmp_path: Path, missing: str) -> None:
-    (tmp_path / "pods.json").write_text('{"items": []}')
+    (tmp_path / "pods.json").write_text('{"kind": "PodList", "items": []}')
     pods = {"pods": tmp_path / "absent.json", "claims": tmp_path / "pods.json", "folder": tmp_path}[missing]
     args = ["--node", "n1", "--pod-json", str(pods), "-o", "json"]
     args += ["--claims", str(tmp_path / "absent.json")] if missing == "claims" else []
@@ -169,7 +184,7 @@ def test_claims_need_a_list_of_pods(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["", "n1 ", "a/b"])
 def test_what_cannot_be_a_node_name_is_no_answer(tmp_path: Path, name: str) -> None:
-    (tmp_path / "p.json").write_text('{"items": []}')
+    (tmp_path / "p.json").write_text('{"kind": "PodList", "items": []}')
     args = ["--node", name, "--pod-json", str(tmp_path / "p.json"), "-o", "json"]
     result = CliRunner().invoke(holders, args, standalone_mode=False)
     assert isinstance(result.exception, ParameterError)
@@ -177,7 +192,7 @@ def test_what_cannot_be_a_node_name_is_no_answer(tmp_path: Path, name: str) -> N
 
 
 def test_a_list_without_any_pod_of_the_node_is_remarked(tmp_path: Path) -> None:
-    (tmp_path / "p.json").write_text(json.dumps({"items": [pod({"name": "a", "nodeName": "n2"})]}))
+    (tmp_path / "p.json").write_text(json.dumps({"kind": "PodList", "items": [pod({"name": "a", "nodeName": "n2"})]}))
     result, code = run("--node", "n1", "--pod-json", str(tmp_path / "p.json"), "-o", "json")
     assert code == 0
     assert "none of them is on n1" in result.stderr
@@ -185,17 +200,17 @@ def test_a_list_without_any_pod_of_the_node_is_remarked(tmp_path: Path) -> None:
 
 def test_the_answer_is_sorted_and_without_repeats(tmp_path: Path) -> None:
     pods = [pod({"name": n, "namespace": s, **GPU}) for s, n in (("z", "a"), ("a", "z"), ("a", "a"))]
-    claims = {"items": [claim({"name": "c", "results": [{"driver": "x", "pool": "n1"}]})]}
-    seen, _ = answer(tmp_path, {"items": pods}, claims)
+    claims = {"kind": "ResourceClaimList", "items": [claim({"name": "c", "results": [{"driver": "x", "pool": "n1"}]})]}
+    seen, _ = answer(tmp_path, {"kind": "PodList", "items": pods}, claims)
     assert seen["blocking"] == sorted(seen["blocking"]) == ["a/a", "a/z", "t/c", "z/a"]
     assert [h["pod"] for h in seen["holders"]] == seen["blocking"]
-    again, _ = answer(tmp_path, {"items": list(reversed(pods))}, claims)
+    again, _ = answer(tmp_path, {"kind": "PodList", "items": list(reversed(pods))}, claims)
     assert again == seen
 
 
 def test_the_table_makes_hostile_names_harmless(tmp_path: Path) -> None:
     bad = pod({"name": "a\x1b[2Jb", "annotations": {"nvidia.cdi.k8s.io/container.x": "[red]\x1b]0;t\x07"}})
-    (tmp_path / "p.json").write_text(json.dumps({"items": [bad]}))
+    (tmp_path / "p.json").write_text(json.dumps({"kind": "PodList", "items": [bad]}))
     result, code = run("--node", "n1", "--pod-json", str(tmp_path / "p.json"), "-o", "table")
     assert code == 1
     assert "\x1b" not in result.stdout + result.stderr
