@@ -14,7 +14,7 @@ __all__ = ["nodes", "start", "supply"]
 
 def __getattr__(name: str) -> Any:
     if name == "start":
-        return importlib.import_module("gpurunbook.runbook.run").start
+        return importlib.import_module("gpurunbook.runbook.start").start
     if name in __all__:
         return importlib.import_module(f"gpurunbook.{name}")
     raise AttributeError(f"module 'gpurunbook' has no attribute {name!r}; it has: {', '.join(__all__)}")

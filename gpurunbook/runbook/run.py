@@ -1,4 +1,4 @@
-"""A run as a cell sees it: start, check, change, wait, close."""
+"""A run as a cell sees it: check, change, wait, close."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ import contextlib
 import dataclasses
 import hashlib
 import os
-import re
 import shlex
 import socket
-from collections.abc import Callable, Mapping, Sequence, Set
-from datetime import UTC, datetime
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -19,10 +18,9 @@ import msgspec
 
 import gpurunbook
 from gpurunbook.declared.book import Runbook
-from gpurunbook.declared.runbooks import declared
-from gpurunbook.errors import GateError, InputError, OutOfOrder, ParameterError, RunbookError, RunBound
+from gpurunbook.errors import InputError, OutOfOrder, ParameterError, RunbookError, RunBound
 from gpurunbook.findings import EXIT, Finding, Status, Verdict, worst
-from gpurunbook.folder import keep, parameters, workspace
+from gpurunbook.folder import parameters, workspace
 from gpurunbook.journal import Record, State, digest
 from gpurunbook.plan import Approved, Change, Check, Need, Observed, Progress, Wait
 from gpurunbook.runbook import authority, changing, identity, lease, left, plans, waiting
@@ -33,57 +31,6 @@ from gpurunbook.shown import display
 from gpurunbook.shown.redact import redact
 from gpurunbook.sources.cluster import Cluster, connect
 from gpurunbook.sources.door import Door
-
-
-def now() -> datetime:
-    """Writes nothing. The wall clock, in UTC."""
-    return datetime.now(UTC)
-
-
-def start(runbook: str) -> Run:
-    """Opens or resumes a run in its folder's journal; reads the cluster, writes nothing to it.
-
-    The parameters are those of the executed parameter cells. Raises ParameterError before any API call,
-    RunInUse when another process holds the run; every other failure closes the run with a verdict first.
-    """
-    shell = _shell()
-    display.install_error_card(shell)
-    book = declared(runbook)
-    cells = [str(cell) for cell in shell.history_manager.input_hist_raw[:-1]]
-    values = parameters.collect(book, cells, shell.user_ns)
-    # Without `run` no cell of a step has done anything in this kernel: each that was clicked shows a NameError.
-    clicked = set() if "run" in shell.user_ns else set(_STEP_OF_CELL.findall("\n".join(cells)))
-    return open_run(book, values, clicked)
-
-
-_STEP_OF_CELL = re.compile(r"^run\.(?:check|change|wait)\(\s*[\"']([a-z0-9_-]+)[\"']", re.MULTILINE)
-
-
-def _shell() -> Any:
-    from IPython import get_ipython
-
-    shell = get_ipython()
-    if shell is None:
-        raise GateError(
-            "this is no notebook kernel", subject="gpurunbook.start", remedy="Use `gpurunbook run RUNBOOK`."
-        )
-    return shell
-
-
-def open_run(book: Runbook, values: Mapping[str, Any], clicked: Set[str] = frozenset()) -> Run:
-    """Opens or resumes a run, as `start` does, for parameters that were collected already.
-
-    clicked: steps whose cells were run before the start, so that they show an error and not what was judged.
-    """
-    chosen = parameters.load(book, values)
-    folder, home = workspace.locate(book.name, str(getattr(chosen, "run_id", "")))
-    keep.hold(folder / workspace.KERNEL_LOCK)
-    run = Run(book, chosen, folder, home, now)
-    run._begin()
-    run.unshown |= {step for step in clicked if run.state.passed(step)}
-    if run.unshown:
-        display.unshown(run.unshown_steps())
-    return run
 
 
 class Run(Ledger):
@@ -285,7 +232,8 @@ class Run(Ledger):
 
     # -- start ---------------------------------------------------------------------------------------------------
 
-    def _begin(self) -> None:
+    def begin(self) -> None:
+        """Appends the start of the run, or that a kernel came back to it, and shows where it works."""
         given = redact(msgspec.to_builtins(self.parameters))
         process = {"host": socket.gethostname(), "pid": os.getpid()}
         before = self.state
@@ -376,6 +324,3 @@ def package_digest() -> str:
     for path in sorted(root.rglob("*.py")):
         total.update(f"{path.relative_to(root)} {digest(path.read_bytes())}\n".encode())
     return "sha256:" + total.hexdigest()
-
-
-__all__ = ["Run", "open_run", "start"]

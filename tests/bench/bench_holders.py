@@ -23,7 +23,7 @@ HOLDERS = "import sys; from gpurunbook.cli import main; main(['holders', '--node
 CHECKS = """
 import json, sys
 import gpurunbook as rb
-from gpurunbook.runbook.run import open_run
+from gpurunbook.runbook.start import open_run
 from gpurunbook.declared.runbooks import declared
 run = open_run(declared("node_cordon"), {"node": sys.argv[1], "holders": "may-stay"})
 p = run.parameters
@@ -35,7 +35,7 @@ for cell in json.load(open(sys.argv[2]))["cells"]:
 """
 
 IDLE = """
-from gpurunbook.runbook.run import open_run
+from gpurunbook.runbook.start import open_run
 from gpurunbook.cli import holders
 from gpurunbook.sources.cluster import connect
 print(connect("").uid)

@@ -22,7 +22,8 @@ from gpurunbook import errors
 from gpurunbook.declared.runbooks import declared
 from gpurunbook.journal import Record, State, read, replay
 from gpurunbook.nodes.cordon import ANNOTATION, TAINT, toleration
-from gpurunbook.runbook.run import Run, open_run
+from gpurunbook.runbook.run import Run
+from gpurunbook.runbook.start import open_run
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/gpu-operator/leases"
 CORDON_STEPS = ("whose", "holders", "capacity", "daemonsets", "hands", "mark", "settled", "again")

@@ -26,8 +26,8 @@ from gpurunbook.headless.batch import in_home
 from gpurunbook.headless.chain import Chain
 from gpurunbook.headless.expectation import Deed, Scenario
 from gpurunbook.runbook import given, permissions
-from gpurunbook.runbook.run import open_run
 from gpurunbook.runbook.site import Site, load
+from gpurunbook.runbook.start import open_run
 from gpurunbook.sources.cluster import Cluster
 from gpurunbook.sources.connection import Connection
 from gpurunbook.sources.connection import load as configuration

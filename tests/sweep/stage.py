@@ -38,7 +38,7 @@ _forks.set_forkserver_preload(
     [
         "pytest",
         "IPython.core.interactiveshell",
-        "gpurunbook.runbook.run",
+        "gpurunbook.runbook.start",
         "gpurunbook.sources.watch",
         "gpurunbook.declared.node_cordon",
         "kubernetes.client.api_client",

@@ -26,7 +26,8 @@ from gpurunbook.findings import Finding, Status, Verdict
 from gpurunbook.folder import keep, workspace
 from gpurunbook.journal import Journal, read, replay
 from gpurunbook.plan import Change, Check, Document, Judgement, Now, Planned, Progress, Recorded, Seen, Wait
-from gpurunbook.runbook.run import Run, open_run, package_digest
+from gpurunbook.runbook.run import Run, package_digest
+from gpurunbook.runbook.start import open_run
 
 
 class Parameters(Common, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -290,7 +291,7 @@ def test_a_journal_that_was_altered_is_no_run_to_go_on_with(run: Run) -> None:
 def test_a_second_process_is_told_who_has_the_run(run: Run, home: Path) -> None:
     code = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
-        "from test_run import BOOK; from gpurunbook.runbook.run import open_run\n"
+        "from test_run import BOOK; from gpurunbook.runbook.start import open_run\n"
         "open_run(BOOK, {'reason': 'test', 'run_id': sys.argv[2]})\n"
     )
     command = [sys.executable, "-c", code, str(Path(__file__).parent), run.id]
