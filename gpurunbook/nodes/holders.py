@@ -176,11 +176,14 @@ def no_holders(node: str, operator: Collection[str] = operands.NAMESPACES) -> Ch
 
 
 def needs(node: str) -> dict[str, Need]:
-    """Writes nothing. What must be observed first: lists of this node, and pods that are not bound yet."""
+    """Writes nothing. What must be observed first: pods that are not bound yet, and lists of this node.
+
+    In this order: a pod that is bound between the two lists stands in both, and not in neither.
+    """
     return {
         "node": node_object(node),
-        "pods": Pages("/api/v1/pods", PodPage, (("fieldSelector", f"spec.nodeName={node}"),)),
         "unbound": Pages("/api/v1/pods", PodPage, (("fieldSelector", "spec.nodeName="),)),
+        "pods": Pages("/api/v1/pods", PodPage, (("fieldSelector", f"spec.nodeName={node}"),)),
         "daemonsets": Pages("/apis/apps/v1/daemonsets", DaemonSetPage),
         "runtimeclasses": Pages("/apis/node.k8s.io/v1/runtimeclasses", RuntimeClassPage),
         "groups": GROUPS,

@@ -181,8 +181,9 @@ def hami_devices(value: str) -> bool:
 
 
 def _paths(pod: Pod) -> Iterator[Reason]:
-    host = {v.name: v.hostPath.path for v in pod.spec.volumes or () if v.hostPath and v.hostPath.path}
-    for path in host.values():
+    volumes = [(v.name, v.hostPath.path) for v in pod.spec.volumes or () if v.hostPath and v.hostPath.path]
+    host = dict(volumes)
+    for _, path in volumes:
         if _DEVICE_PATH.fullmatch(_normal(path)):
             yield Reason("device-path", f"hostPath {path}")
     for _, container in _containers(pod):

@@ -76,7 +76,20 @@ def test_lists_are_scoped_to_the_node_and_to_pods_that_are_not_bound() -> None:
     for need in no_holders("n1").needs.values():
         fake.observe(need)
     pods = [path for path in fake.asked if path.startswith("/api/v1/pods")]
-    assert pods == ["/api/v1/pods?spec.nodeName=n1", "/api/v1/pods?spec.nodeName="]
+    assert sorted(pods) == ["/api/v1/pods?spec.nodeName=", "/api/v1/pods?spec.nodeName=n1"]
+
+
+def test_a_pod_that_is_bound_between_two_requests_is_found_whenever_that_is() -> None:
+    needs = no_holders("n1").needs
+    before = cluster(unbound=[{"name": "a", "phase": "Pending", **GPU}])
+    after = cluster(pods=[{"name": "a", "phase": "Pending", **GPU}])
+    last = max(i for i, name in enumerate(needs) if name in ("pods", "unbound"))
+    for moment in range(last + 1):
+        fake, seen = FakeCluster(before), {}
+        for i, (name, need) in enumerate(needs.items()):
+            fake.content = before if i < moment else after
+            seen[name] = fake.observe(need)
+        assert holders.report("n1", seen).verdict == "held", f"bound just before request {moment}"
 
 
 def test_facts_are_json_and_small() -> None:
