@@ -24,6 +24,18 @@ QUARANTINE = "quarantineHealthEvent"
 """Annotation with the health event for which NVSentinel quarantined the node."""
 
 NO_SCALE_DOWN = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
+NO_DISRUPTION = "karpenter.sh/do-not-disrupt"
+
+CLUSTER_AUTOSCALER, KARPENTER = "Cluster Autoscaler", "Karpenter"
+LEAVING = {
+    "ToBeDeletedByClusterAutoscaler": CLUSTER_AUTOSCALER,
+    "DeletionCandidateOfClusterAutoscaler": CLUSTER_AUTOSCALER,
+    "karpenter.sh/disrupted": KARPENTER,
+    "karpenter.sh/disruption": KARPENTER,
+}
+"""Node taints of an autoscaler that is about to remove the node; it may keep its status where nobody looked."""
+
+KARPENTER_LABELS = ("karpenter.sh/nodepool", "karpenter.sh/provisioner-name")
 
 _SOURCE = "gpurunbook.nodes.controllers"
 
@@ -161,27 +173,44 @@ def sentinel(breaker: Observed, node: Mapping[str, Any]) -> Hand:
 
 
 def autoscaler(status: Observed, groups: Observed, node: Mapping[str, Any]) -> Hand:
-    """Writes nothing. Cluster Autoscaler (its status ConfigMap) or Karpenter (its API): an empty cordoned node is what
-    they remove first."""
+    """Writes nothing. Cluster Autoscaler (its status ConfigMap) or Karpenter (its API), or the marks of either on the
+    node: an empty cordoned node is what they remove first.
+
+    Karpenter removes a node that has expired whatever its annotations say, so it is never kept off for good.
+    """
     name, subject = "autoscaler", _subject(node)
     served = Served(groups)
-    kinds = ["Karpenter"] if served.has("karpenter.sh") else []
+    metadata = node.get("metadata") or {}
+    taints = [str(t.get("key")) for t in (node.get("spec") or {}).get("taints") or ()]
+    leaving = sorted(t for t in taints if t in LEAVING)
+    kinds = {LEAVING[t] for t in leaving}
+    if served.has("karpenter.sh") or any(label in (metadata.get("labels") or {}) for label in KARPENTER_LABELS):
+        kinds.add(KARPENTER)
     if status.problem is None:
-        kinds.append("Cluster Autoscaler")
+        kinds.add(CLUSTER_AUTOSCALER)
     unread = [f"groups: {served.problem}"] if served.problem else []
     if status.problem and status.problem.code != "not-found":
         unread.append(f"status ConfigMap: {status.problem.code}: {status.problem.message}")
     if not kinds and unread:
         return _hand(name, UNKNOWN, "", subject, Status.UNKNOWN, "other-hands-unreadable", "; ".join(unread))
     if not kinds:
-        text = "no status ConfigMap of Cluster Autoscaler, no Karpenter API"
+        text = "no ConfigMap kube-system/cluster-autoscaler-status, no Karpenter API, no mark on the node"
         return _hand(name, ABSENT, "", subject, Status.PASS, "autoscaler-absent", text)
-    annotations = (node.get("metadata") or {}).get("annotations") or {}
-    if annotations.get(NO_SCALE_DOWN) == "true" and kinds == ["Cluster Autoscaler"]:
-        text = "Cluster Autoscaler, which may not remove this node"
-        return _hand(name, FOUND, text, subject, Status.PASS, "autoscaler-kept-off", text)
     text = " and ".join(sorted(kinds))
-    remedy = f"Keep it off the node while it stands empty, for example by annotation {NO_SCALE_DOWN}=true."
+    if leaving:
+        text = f"{text}, which is about to remove the node (taint {', '.join(leaving)})"
+        remedy = "Let it finish and take another node, or cancel the removal first."
+        return _hand(name, FOUND, text, subject, Status.WARN, "autoscaler-removing", text, remedy)
+    annotations = metadata.get("annotations") or {}
+    if annotations.get(NO_SCALE_DOWN) == "true" and kinds == {CLUSTER_AUTOSCALER}:
+        if unread:
+            text = f"{text}, which may not remove this node; of Karpenter nothing is known: {'; '.join(unread)}"
+            return _hand(name, UNKNOWN, text, subject, Status.UNKNOWN, "other-hands-unreadable", text)
+        text = f"{text}, which may not remove this node"
+        return _hand(name, FOUND, text, subject, Status.PASS, "autoscaler-kept-off", text)
+    marks = {CLUSTER_AUTOSCALER: NO_SCALE_DOWN, KARPENTER: NO_DISRUPTION}
+    wanted = " and ".join(f"{marks[kind]}=true" for kind in sorted(kinds))
+    remedy = f"Keep it off the node while it stands empty, for example by annotation {wanted}."
     return _hand(name, FOUND, text, subject, Status.WARN, "autoscaler-found", f"{text} may remove the node", remedy)
 
 

@@ -15,7 +15,16 @@ from holder_samples import FakeCluster, groups
 
 from gpurunbook.findings import Status, worst
 from gpurunbook.nodes.capacity import HAMI_REGISTER, PRODUCT, capacity_lost, hami_cards, losses
-from gpurunbook.nodes.controllers import MANAGED, NO_SCALE_DOWN, QUARANTINE, cordoning_plans, other_hands
+from gpurunbook.nodes.controllers import (
+    KARPENTER_LABELS,
+    LEAVING,
+    MANAGED,
+    NO_DISRUPTION,
+    NO_SCALE_DOWN,
+    QUARANTINE,
+    cordoning_plans,
+    other_hands,
+)
 from gpurunbook.nodes.resources import whole
 from gpurunbook.plan import Judgement, Problem
 
@@ -161,10 +170,12 @@ AUTOSCALER = "/api/v1/namespaces/kube-system/configmaps/cluster-autoscaler-statu
 PLANS = "/apis/upgrade.cattle.io/v1/plans"
 
 
-def hands(*served: str, labels: Any = None, annotations: Any = None, **content: Any) -> Judgement:
-    """What the check says of a node with these labels on a cluster with this content."""
+def hands(*served: str, labels: Any = None, annotations: Any = None, taint: str = "", **content: Any) -> Judgement:
+    """What the check says of a node with these labels and this taint on a cluster with this content."""
     metadata = {"name": "n1", "labels": labels or {}, "annotations": annotations or {}}
-    whole_content = {"/apis": groups(*served), "/api/v1/nodes/n1": {"metadata": metadata}, **content}
+    spec = {"taints": [{"key": taint, "effect": "NoSchedule"}]} if taint else {}
+    node = {"metadata": metadata, "spec": spec}
+    whole_content = {"/apis": groups(*served), "/api/v1/nodes/n1": node, **content}
     check, fake = other_hands("n1"), FakeCluster(whole_content)
     seen = {n: fake.observe(need) for n, need in check.needs.items()}
     assert check.follow is not None
@@ -287,6 +298,55 @@ def test_karpenter_is_found_even_when_the_other_cannot_be_read() -> None:
     )
     assert told(judgement)["autoscaler"] == "found"
     assert "autoscaler-found" in codes(judgement)
+
+
+def remedy(judgement: Judgement) -> str:
+    """What to do about the autoscaler."""
+    return next(f.remedy for f in judgement.findings if f.code.startswith("autoscaler-"))
+
+
+def test_the_remedy_names_the_annotation_that_this_autoscaler_reads() -> None:
+    one = hands(**{AUTOSCALER: {"data": {}}})
+    assert (NO_SCALE_DOWN in remedy(one), NO_DISRUPTION in remedy(one)) == (True, False)
+    other = hands("karpenter.sh/v1")
+    assert (NO_SCALE_DOWN in remedy(other), NO_DISRUPTION in remedy(other)) == (False, True)
+    both = hands("karpenter.sh/v1", **{AUTOSCALER: {"data": {}}})
+    assert (NO_SCALE_DOWN in remedy(both), NO_DISRUPTION in remedy(both)) == (True, True)
+
+
+def test_no_annotation_keeps_karpenter_off_for_good() -> None:
+    judgement = hands("karpenter.sh/v1", annotations={NO_SCALE_DOWN: "true", NO_DISRUPTION: "true"})
+    assert "autoscaler-found" in codes(judgement)
+    assert worst(judgement.findings) is Status.WARN
+
+
+@pytest.mark.parametrize("mark", LEAVING)
+def test_a_node_with_an_autoscalers_taint_is_about_to_be_removed_by_it(mark: str) -> None:
+    for kept in ({}, {NO_SCALE_DOWN: "true"}):
+        judgement = hands(taint=mark, annotations=kept)
+        assert told(judgement)["autoscaler"] == "found"
+        (found,) = [f for f in judgement.findings if f.code == "autoscaler-removing"]
+        assert found.status is Status.WARN
+        assert mark in found.message and LEAVING[mark] in found.message
+
+
+@pytest.mark.parametrize("label", KARPENTER_LABELS)
+def test_a_node_that_karpenter_made_has_it_though_its_api_is_not_listed(label: str) -> None:
+    judgement = hands(labels={label: "gpu"})
+    assert "autoscaler-found" in codes(judgement)
+    assert "Karpenter" in next(f.message for f in judgement.findings if f.code == "autoscaler-found")
+
+
+def test_a_foreign_taint_is_no_autoscaler() -> None:
+    assert "autoscaler-absent" in codes(hands(taint="nvidia.com/gpu"))
+
+
+def test_to_be_kept_off_by_one_says_nothing_of_the_other_that_cannot_be_looked_for() -> None:
+    judgement = hands(
+        annotations={NO_SCALE_DOWN: "true"}, **{AUTOSCALER: {"data": {}}, "/apis": Problem("forbidden", "no")}
+    )
+    assert told(judgement)["autoscaler"] == "unknown"
+    assert "autoscaler-kept-off" not in codes(judgement)
 
 
 def test_an_autoscaler_that_cannot_be_looked_for_is_unknown() -> None:
