@@ -16,18 +16,9 @@ from gpurunbook.findings import Finding, Status, Verdict
 from gpurunbook.nodes import claims, machines, operands, signals
 from gpurunbook.nodes.discovery import GROUPS, Served, node_object
 from gpurunbook.nodes.resources import permitted
-from gpurunbook.nodes.shapes import (
-    Claim,
-    ClaimPage,
-    DaemonSetPage,
-    KubeVirtPage,
-    Pod,
-    PodPage,
-    RuntimeClassPage,
-    Vmi,
-    VmiPage,
-)
+from gpurunbook.nodes.shapes import Claim, ClaimPage, DaemonSetPage, Pod, PodPage, RuntimeClassPage
 from gpurunbook.nodes.signals import Reason
+from gpurunbook.nodes.vmshapes import KubeVirtPage, Vmi, VmiPage
 from gpurunbook.plan import Check, Judgement, Need, Pages, Seen, Table
 
 CHECK = "holders"

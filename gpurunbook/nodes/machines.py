@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 
 from gpurunbook.nodes.resources import is_gpu
-from gpurunbook.nodes.shapes import Pod, Vmi
+from gpurunbook.nodes.shapes import Pod
 from gpurunbook.nodes.signals import Reason
+from gpurunbook.nodes.vmshapes import Vmi
 
 VMI = "VirtualMachineInstance"
 

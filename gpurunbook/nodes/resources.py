@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from gpurunbook.nodes.shapes import KubeVirt
+from gpurunbook.nodes.vmshapes import KubeVirt
 
 PREFIXES = (
     "nvidia.com/",

@@ -17,7 +17,7 @@ CODES = Path(__file__).parents[2] / "docs" / "codes.md"
 
 RULES = (
     *("capacity", "claims", "controllers", "cordon", "discovery", "families", "holders", "machines", "operands"),
-    *("resources", "selectors", "shapes", "signals", "tolerations"),
+    *("resources", "selectors", "shapes", "signals", "tolerations", "vmshapes"),
 )
 
 OTHER_WORDS = {
