@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,10 @@ from gpurunbook.plan import Check, Judgement, Pages, Seen, Table
 CHECK = "capacity"
 PRODUCT = "nvidia.com/gpu.product"
 HAMI_REGISTER = "hami.io/node-nvidia-register"
+PRESENT = "nvidia.com/gpu.present"
+
+_PCI = re.compile(r"feature\.node\.kubernetes\.io/pci-(?:10de|(?:03[0-9a-f]{2}|1200)_(?:10de|1002))(?:_.+)?\.present")
+"""NFD's labels of NVIDIA's and AMD's cards: display controllers and processing accelerators."""
 
 _SOURCE = "gpurunbook.nodes.capacity"
 _SHARED = "nvidia.com/gpu"
@@ -46,6 +51,17 @@ def allocatable(node: Mapping[str, Any]) -> dict[str, int]:
     """Writes nothing. GPU resources of the node with their whole numbers. Raises ValueError for another quantity."""
     found = (node.get("status") or {}).get("allocatable") or {}
     return {name: whole(quantity) for name, quantity in sorted(found.items()) if is_gpu(name)}
+
+
+def has_gpus(node: Mapping[str, Any]) -> bool:
+    """Writes nothing. Whether the node has GPUs, as any of those that know says: the GPU Operator, NFD, HAMi, or the
+    kubelet, which goes on naming a resource at 0 while its device plugin is down."""
+    metadata, status = node.get("metadata") or {}, node.get("status") or {}
+    if any(v == "true" and (k == PRESENT or _PCI.fullmatch(k)) for k, v in (metadata.get("labels") or {}).items()):
+        return True
+    if str((metadata.get("annotations") or {}).get(HAMI_REGISTER, "")).strip():
+        return True
+    return any(is_gpu(name) for which in ("capacity", "allocatable") for name in status.get(which) or ())
 
 
 def usable(node: Mapping[str, Any]) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpurunbook.findings import Finding, Status, Verdict, worst
-from gpurunbook.nodes import cordon, cordonable, holders, tolerations
+from gpurunbook.nodes import capacity, cordon, cordonable, holders, tolerations
 from gpurunbook.nodes.cordon import ANNOTATION, EFFECT, TAINT
 from gpurunbook.nodes.discovery import node_object
 from gpurunbook.plan import (
@@ -104,7 +104,7 @@ def _may(found: Mapping[str, Any], node: str, action: str, run: str) -> Finding:
 
 
 def _budget(nodes: list[Mapping[str, Any]], node: str, max_out: int) -> Finding:
-    gpu = [n for n in nodes if "nvidia.com/gpu.present" in ((n.get("metadata") or {}).get("labels") or {})]
+    gpu = [n for n in nodes if n["metadata"]["name"] == node or capacity.has_gpus(n)]
     out = sorted(
         str(n["metadata"]["name"])
         for n in gpu

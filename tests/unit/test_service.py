@@ -212,6 +212,38 @@ def test_the_budget_counts_gpu_nodes_that_are_out_and_this_one() -> None:
     assert budget(0, *out, action="adopt") == []
 
 
+REGISTERED = {"hami.io/node-nvidia-register": "GPU-1,10,81920,100,NVIDIA,0,true:"}
+
+
+@pytest.mark.parametrize(
+    ("labels", "annotations", "capacity", "counts"),
+    [
+        (GPU, {}, {}, True),
+        ({"feature.node.kubernetes.io/pci-10de.present": "true"}, {}, {}, True),
+        ({"feature.node.kubernetes.io/pci-0302_10de.present": "true"}, {}, {}, True),
+        ({"feature.node.kubernetes.io/pci-0302_10de_10de_16c1.present": "true"}, {}, {}, True),
+        ({"feature.node.kubernetes.io/pci-1200_1002.present": "true"}, {}, {}, True),
+        ({}, REGISTERED, {}, True),
+        ({}, {}, {"nvidia.com/gpu": "8"}, True),
+        ({}, {}, {"nvidia.com/gpu": "0"}, True),
+        ({}, {}, {"amd.com/gpu": "8"}, True),
+        ({}, {}, {"vendor.example/gpu": "8"}, True),
+        ({"nvidia.com/gpu.present": "false"}, {}, {}, False),
+        ({"feature.node.kubernetes.io/pci-0300_1a03.present": "true"}, {}, {}, False),
+        ({"feature.node.kubernetes.io/pci-0200_15b3.present": "true"}, {}, {"rdma/hca": "8"}, False),
+        ({}, {"hami.io/node-nvidia-register": ""}, {"cpu": "64"}, False),
+    ],
+)
+def test_the_budget_knows_a_gpu_node_by_whoever_names_it(
+    labels: dict[str, str], annotations: dict[str, str], capacity: dict[str, str], counts: bool
+) -> None:
+    other = node("other", unschedulable=True)
+    other["metadata"] |= {"labels": labels, "annotations": annotations}
+    for which in ("capacity", "allocatable"):
+        other["status"] = {**node()["status"], which: capacity}
+        assert budget(1, other) == ["fail budget-exceeded" if counts else "pass within-budget"]
+
+
 # -- holders ---------------------------------------------------------------------------------------------------------
 
 
