@@ -98,7 +98,7 @@ class Around:
 
     claims: by `namespace/name`, None when there is no list of them; labels: of the node, None when not known;
     there: the operand DaemonSets that exist, None when not known; names: GPU resource names beyond the vendors' own;
-    runtimes: GPU runtime classes by handler, None when no handler is known; operator: namespaces of the GPU Operator.
+    handlers: of the runtime classes that are there, by their names; operator: namespaces of the GPU Operator.
     """
 
     claims: Mapping[str, Claim] | None = None
@@ -106,7 +106,7 @@ class Around:
     vmis: tuple[Vmi, ...] = ()
     there: operands.Known | None = None
     names: frozenset[str] = frozenset()
-    runtimes: frozenset[str] | None = None
+    handlers: Mapping[str, str] = field(default_factory=dict)
     operator: Collection[str] = operands.NAMESPACES
 
 
@@ -134,7 +134,7 @@ def holders(node: str, pods: Iterable[Pod], around: Around, problems: Iterable[s
             owner = pod.metadata.controller
             reasons = sorted({*reasons, *signals.states(pod)})
             found["pod", key] = Holder(key, "pod", f"{owner.kind}/{owner.name}" if owner else "", (*reasons,), owned)
-        elif pod.spec.nodeName and (doubt := signals.doubts(pod, around.runtimes)):
+        elif pod.spec.nodeName and (doubt := signals.doubts(pod, around.handlers)):
             doubts[key] = "; ".join(doubt)
     for key, reason in vms.items():
         found["vmi", key] = Holder(key, "vmi", "", (reason,))
@@ -149,7 +149,7 @@ def holders(node: str, pods: Iterable[Pod], around: Around, problems: Iterable[s
 def _reasons(pod: Pod, node: str, around: Around) -> list[Reason]:
     if not pod.spec.nodeName:
         return signals.assigned(pod, node)
-    return [*signals.signals(pod, around.names, around.runtimes), *claims.of_pod(pod, around.claims)]
+    return [*signals.signals(pod, around.names, around.handlers), *claims.of_pod(pod, around.claims)]
 
 
 def no_holders(node: str, operator: Collection[str] = operands.NAMESPACES) -> Check:
@@ -201,14 +201,14 @@ def report(node: str, seen: Seen, operator: Collection[str] = operands.NAMESPACE
     if "groups" in values and Served(seen["groups"]).problem:
         problems["groups"] = f"groups: {Served(seen['groups']).problem}"
     labels = (values.get("node", {}).get("metadata") or {}).get("labels") or {}
-    daemonsets, classes = values.get("daemonsets"), values.get("runtimeclasses")
+    daemonsets = values.get("daemonsets")
     around = Around(
         claims=claims.by_key(values["claims"]) if "claims" in values else None,
         labels=labels if "node" in values else None,
         vmis=tuple(values.get("vmis", ())),
         there=None if daemonsets is None else operands.known(daemonsets, operator),
         names=frozenset(n for k in values.get("kubevirts", ()) for n in permitted(k) if n),
-        runtimes=None if classes is None else frozenset(r.metadata.name for r in classes if "nvidia" in r.handler),
+        handlers={r.metadata.name: r.handler for r in values.get("runtimeclasses", ())},
         operator=operator,
     )
     return holders(node, [*values.get("pods", ()), *values.get("unbound", ())], around, problems.values())

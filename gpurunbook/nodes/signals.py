@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from gpurunbook.nodes.resources import gpus
@@ -42,19 +42,22 @@ class Reason:
     detail: str = ""
 
 
-def gpu_runtime(name: str | None, classes: Collection[str] | None = None) -> bool:
-    """Writes nothing. Whether a runtime class is a GPU one: by its name (`nvidia`, `nvidia-cdi`,
-    `kata-qemu-nvidia-gpu-snp`), or because `classes` has it for its handler."""
-    return bool(name) and ("nvidia" in str(name) or name in (classes or ()))
+def gpu_runtime(name: str | None, handlers: Mapping[str, str]) -> bool | None:
+    """Writes nothing. Whether a runtime class is a GPU one, by its name (`nvidia`, `nvidia-cdi`,
+    `kata-qemu-nvidia-gpu-snp`) or its handler; None where its handler is not known: it may be one."""
+    if not name:
+        return False
+    if "nvidia" in name:
+        return True
+    return "nvidia" in handlers[name] if name in handlers else None
 
 
-def signals(pod: Pod, names: Collection[str] = (), runtimes: Collection[str] | None = None) -> list[Reason]:
+def signals(pod: Pod, names: Collection[str], handlers: Mapping[str, str]) -> list[Reason]:
     """Writes nothing. Every signal of a live pod that stands on its node; claims and machines are judged elsewhere.
 
-    names: further GPU resource names; runtimes: further GPU runtime classes, None where no handler is known: any class
-    may then be one.
+    names: further GPU resource names; handlers: of the runtime classes that are there.
     """
-    found = [*_requests(pod, names), *_environment(pod, runtimes), *_annotations(pod), *_paths(pod)]
+    found = [*_requests(pod, names), *_environment(pod, handlers), *_annotations(pod), *_paths(pod)]
     return sorted(set(found))
 
 
@@ -76,7 +79,7 @@ def assigned(pod: Pod, node: str) -> list[Reason]:
     return [Reason("hami-assigned", f"{HAMI_NODE}={node}, {HAMI_PHASE}={annotations.get(HAMI_PHASE, 'absent')}")]
 
 
-def doubts(pod: Pod, runtimes: Collection[str] | None = None) -> list[str]:
+def doubts(pod: Pod, handlers: Mapping[str, str]) -> list[str]:
     """Writes nothing. What may give the pod a GPU though nothing in it proves so.
 
     CUDA images set NVIDIA_VISIBLE_DEVICES themselves, and a node may have the NVIDIA runtime as its default. A
@@ -84,7 +87,7 @@ def doubts(pod: Pod, runtimes: Collection[str] | None = None) -> list[str]:
     gives a guest only the devices that its pod asks for.
     """
     runtime = pod.spec.runtimeClassName
-    under, kata = gpu_runtime(runtime, runtimes), str(runtime).startswith("kata")
+    under, kata = gpu_runtime(runtime, handlers), str(runtime).startswith("kata")
     owner = pod.metadata.controller
     agent = owner is not None and owner.kind in ("DaemonSet", "Node")
     found: list[str] = []
@@ -146,9 +149,9 @@ def _privileged(container: Container) -> bool:
     return bool(container.securityContext and container.securityContext.privileged)
 
 
-def _environment(pod: Pod, runtimes: Collection[str] | None) -> Iterator[Reason]:
+def _environment(pod: Pod, handlers: Mapping[str, str]) -> Iterator[Reason]:
     runtime = pod.spec.runtimeClassName
-    under = bool(runtime) if runtimes is None else gpu_runtime(runtime, runtimes)
+    under = gpu_runtime(runtime, handlers) is not False
     for _, container in _containers(pod):
         if under or _privileged(container):
             why = f"under runtime class {runtime}" if under else "privileged"

@@ -361,3 +361,16 @@ def test_a_runtime_class_is_a_gpu_one_by_its_handler() -> None:
     judgement = judge(cluster(pods=[sample], runtimeclasses=[{"metadata": {"name": "fast"}, "handler": "runc"}]))
     assert judgement.facts["verdict"] == "none"
     assert [f.code for f in judgement.findings if f.status is Status.WARN] == ["gpu-possibly-held"]
+
+
+@pytest.mark.parametrize(
+    "classes", [[], [{"metadata": {"name": "slow"}, "handler": "runc"}], Problem("forbidden", "no")]
+)
+def test_a_runtime_class_whose_handler_is_not_known_may_be_a_gpu_one(classes: Any) -> None:
+    def content(value: str) -> dict[str, Any]:
+        env = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": value}]
+        gone = {"name": "a", "runtimeClassName": "fast", "containers": [{"name": "c", "env": env}]}
+        return cluster(pods=[gone]) | {"/apis/node.k8s.io/v1/runtimeclasses": classes}
+
+    assert verdict(content("all")) == "held"
+    assert verdict(content("void")) == ("unknown" if isinstance(classes, Problem) else "none")
