@@ -76,6 +76,7 @@ class Images:
         self._canary = "canary" in name.lower()
         self._patterns = word(doc, "apiVersion").startswith(_KYVERNO)
         self._values = values
+        self._followed: set[tuple[str, bool]] = set()
 
     @cached_property
     def _parameters(self) -> dict[str, list[Text]]:
@@ -292,8 +293,10 @@ class Images:
         if self._patterns and _PATTERN.search(value.text):
             return
         if (name := parameters.asked(self._doc, value.text)) and (given := self._parameters.get(name)):
-            for one in given:
-                yield from self._judge(one, f"{field}, parameter {name}")
+            if (name, pinned) not in self._followed:  # else it is told already
+                self._followed.add((name, pinned))
+                for one in given:
+                    yield from self._judge(one, f"{field}, parameter {name}", pinned=pinned)
             return
         if flaw := not_final(value, field):
             yield flaw

@@ -233,6 +233,21 @@ def test_a_parameter_that_names_itself_ends() -> None:
     assert codes(WORKFLOW.replace("VALUE", "{{workflow.parameters.tool}}")) == ["unresolved-variable"]
 
 
+def test_a_parameter_that_is_asked_for_again_and_again_is_told_once() -> None:
+    many = 3000
+    given = "".join(f"      - {{name: tool, value: r.example/a{n}}}\n" for n in range(many))
+    steps = "    - script: {image: '{{workflow.parameters.tool}}'}\n" * many
+    head = "apiVersion: argoproj.io/v1alpha1\nkind: Workflow\nspec:\n"
+    text = f"{head}  arguments:\n    parameters:\n{given}  templates:\n{steps}"
+    assert found(text) == [("implicit-latest", n) for n in range(6, 6 + many)]
+
+
+def test_a_canary_that_is_a_parameter_is_pinned() -> None:
+    task = TASK.replace("spec:\n", "metadata: {name: canary}\nspec:\n").replace("steps:", "containers:")
+    assert codes(task.replace("VALUE", GOOD)) == ["canary-not-pinned"]
+    assert codes(task.replace("VALUE", f"{GOOD}@sha256:{'d5' * 32}")) == []
+
+
 def test_the_parameter_of_something_else_stays_a_variable() -> None:
     assert codes(WORKFLOW.replace("argoproj.io/v1alpha1", "v1").replace("VALUE", GOOD)) == ["unresolved-variable"]
 
