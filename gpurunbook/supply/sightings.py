@@ -28,6 +28,8 @@ _VARIABLE = re.compile(r"\$\{[^}]*\}|\{\{")
 _OS_SUFFIX = re.compile(r"([0-9]+\.[0-9]+(?:\.[0-9]+)?)-[a-z]+[a-z0-9.]*")
 
 Raw = Mapping[str, Any]
+Known = Mapping[tuple[str, str], Sequence[Raw]]
+"""Documents by kind and name."""
 
 
 @dataclass(frozen=True)
@@ -67,10 +69,13 @@ def declared(documents: Sequence[Raw]) -> list[Sighting]:
     `global.imageTag` and other image tags lose their leading v for HAMi, whose chart has none.
     """
     found: list[Sighting] = []
+    known: dict[tuple[str, str], list[Raw]] = {}
+    for raw in documents:
+        known.setdefault((str(raw.get("kind")), str(at(raw, "metadata", "name"))), []).append(raw)
     for raw in documents:
         kind, where = raw.get("kind"), named(raw)
         if kind == "HelmRelease":
-            found += _release(raw, where, documents)
+            found += _release(raw, where, known)
         elif kind in {"HelmChart", "HelmChartConfig", "HelmChartProxy"}:
             found += _installed(at(raw, "spec") or {}, where)
         elif kind in {"Application", "ApplicationSet"}:
@@ -159,28 +164,27 @@ def _chart(name: Any, version: Any, where: str) -> Iterator[Sighting]:
         yield from _one(field, version, where)
 
 
-def _release(raw: Raw, where: str, documents: Sequence[Raw]) -> Iterator[Sighting]:
+def _release(raw: Raw, where: str, known: Known) -> Iterator[Sighting]:
     spec = at(raw, "spec") or {}
     inner = at(spec, "chart", "spec") or {}
     yield from _chart(inner.get("chart"), inner.get("version"), f"{where} spec.chart.spec.version")
     reference = spec.get("chartRef")
     if isinstance(reference, Mapping):
-        yield from _referred(reference, raw, where, documents)
+        yield from _referred(reference, raw, where, known)
     yield from _values(spec.get("values"), f"{where} spec.values")
     listed = spec.get("valuesFrom")
     for item in listed if isinstance(listed, list) else ():
         key = at(item, "valuesKey") or "values.yaml"
         if at(item, "kind") == "ConfigMap" and not str(key).endswith(VALUES):  # the others are read anyway
-            for other in documents:
+            for other in known.get(("ConfigMap", str(at(item, "name"))), ()):
                 if named(other) == f"ConfigMap/{at(raw, 'metadata', 'namespace')}/{at(item, 'name')}":
                     yield from _values(_parsed(at(other, "data", key)), f"{named(other)} data.{key}")
 
 
-def _referred(reference: Raw, raw: Raw, where: str, documents: Sequence[Raw]) -> Iterator[Sighting]:
+def _referred(reference: Raw, raw: Raw, where: str, known: Known) -> Iterator[Sighting]:
     namespace = reference.get("namespace") or at(raw, "metadata", "namespace")
-    for other in documents:
-        same = other.get("kind") == reference.get("kind") and at(other, "metadata", "name") == reference.get("name")
-        if same and at(other, "metadata", "namespace") in {namespace, None}:
+    for other in known.get((str(reference.get("kind")), str(reference.get("name"))), ()):
+        if at(other, "metadata", "namespace") in (namespace, None):
             tag = at(other, "spec", "ref", "tag") or at(other, "spec", "version")
             chart = at(other, "spec", "url") or at(other, "spec", "chart")
             digest = at(other, "spec", "ref", "digest")
@@ -287,7 +291,7 @@ def live(objects: Sequence[Raw]) -> list[Sighting]:
     """
     found = rendered([raw for raw in objects if raw.get("kind") != "HelmRelease"])
     rollouts = Rollouts(objects)
-    gpu_nodes = [raw for raw in objects if raw.get("kind") == "Node" and has_gpu(raw)]
+    told = any(raw.get("kind") == "Node" and has_gpu(raw) for raw in objects)
     for raw in objects:
         kind, where = raw.get("kind"), named(raw)
         if kind == "HelmRelease":
@@ -296,7 +300,7 @@ def live(objects: Sequence[Raw]) -> list[Sighting]:
             chart = at(latest, "chartName") or at(raw, "spec", "chart", "spec", "chart")
             found += _chart(chart, at(latest, "chartVersion"), f"{where} status.history[0]")
         elif kind == "Node":
-            found += _node(raw, where, kernel=not gpu_nodes or raw in gpu_nodes)
+            found += _node(raw, where, kernel=has_gpu(raw) or not told)
         elif kind == "Pod" and at(raw, "status", "phase") not in {"Succeeded", "Failed"}:
             node = at(raw, "spec", "nodeName") or ""
             state = rollouts.state(raw)

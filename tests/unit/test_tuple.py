@@ -503,6 +503,25 @@ def test_what_git_declares_is_read_from_each_kind_of_source(documents: Any, expe
     assert fields(declared(documents)) == expected
 
 
+def test_of_many_releases_each_finds_its_own_chart_and_values() -> None:
+    many = 3000
+    place = [{"namespace": "n", "name": f"x{number}"} for number in range(many)]
+    spec = {"chartRef": {"kind": "OCIRepository"}, "valuesFrom": [{"kind": "ConfigMap", "valuesKey": "v"}]}
+    releases = [copy.deepcopy({"kind": "HelmRelease", "metadata": one, "spec": spec}) for one in place]
+    for one in releases:
+        one["spec"]["chartRef"]["name"] = one["spec"]["valuesFrom"][0]["name"] = one["metadata"]["name"]
+    charts = [
+        {"kind": "OCIRepository", "metadata": one, "spec": {"url": "oci://h.example/hami", "ref": {"tag": one["name"]}}}
+        for one in place
+    ]
+    values = [
+        {"kind": "ConfigMap", "metadata": one, "data": {"v": f"driver: {{version: {one['name']}}}"}} for one in place
+    ]
+    other = [{**one, "metadata": {**one["metadata"], "namespace": "other"}} for one in (*charts, *values)]
+    names = {one["name"] for one in place}
+    assert fields(declared([*other, *releases, *charts, *values])) == {"hami": names, "driver": names}
+
+
 @pytest.mark.parametrize(
     ("objects", "expected"),
     [
