@@ -302,6 +302,7 @@ def test_a_token_that_expires_is_renewed_without_a_word(server: Embedded) -> Non
 def test_credentials_that_stay_expired_are_told(server: Embedded) -> None:
     config = str(server.state / "kubeconfig")
     source = Cluster("", Connection(load("brief@many", config), sleep=lambda _: None))
+    arm(server, {"truncate": 0}, path="/api/v1/nodes", query=WATCH)  # an open watch outlives its token
     with follow(source, {"it": NODES}) as after:
         until(after, lambda s: s["it"].problem and s["it"].problem.code == "unauthorized")
 
