@@ -105,6 +105,8 @@ def mentions(text: str) -> Iterator[tuple[int, str]]:
                 continue  # prose: an image of
             if "=" in found["is"] and line[max(0, found.start() - 20) : found.start()].rstrip()[-1:] in {"{", ","}:
                 continue
+            if line[found.start() - 1 : found.start()] == "$" and line[found.end("key")] in "\"'":
+                continue  # compared in a shell: [ "$IMAGE" = a/b ]
             bare = (manifest or option) and not apart and _is_bare(value)  # behind a blank it may be prose: --image is
             if value not in seen and (bare or _is_reference(value)):
                 seen.add(value)
