@@ -23,6 +23,12 @@ MANAGED = "k8saas.nvidia.com/ManagedByNVSentinel"
 QUARANTINE = "quarantineHealthEvent"
 """Annotation with the health event for which NVSentinel quarantined the node."""
 
+SENTINEL_STATE = "dgxc.nvidia.com/nvsentinel-state"
+"""Node label: how far NVSentinel is with the node (quarantined, draining, …)."""
+
+SENTINEL_GROUPS = ("janitor.dgxc.nvidia.com", "nvsentinel.dgxc.nvidia.com")
+"""NVSentinel's API groups; the second is also the prefix of the labels that it puts on every GPU node."""
+
 NO_SCALE_DOWN = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
 NO_DISRUPTION = "karpenter.sh/do-not-disrupt"
 
@@ -80,7 +86,7 @@ def judgement(seen: Seen) -> Judgement:
         return Judgement((_finding("Node", Status.UNKNOWN, "other-hands-unreadable", text, "Make it readable."),))
     hands = (
         upgrade_controller(seen["groups"], seen.get("plans"), node.value),
-        sentinel(seen["breaker"], node.value),
+        sentinel(seen["breaker"], seen["groups"], node.value),
         autoscaler(seen["autoscaler"], seen["groups"], node.value),
     )
     table = Table(
@@ -137,15 +143,26 @@ def cordoning_plans(plans: Iterable[Mapping[str, Any]], node: Mapping[str, Any])
         yield f"Plan {name} cordons and uncordons it: {state}"
 
 
-def sentinel(breaker: Observed, node: Mapping[str, Any]) -> Hand:
+def sentinel(breaker: Observed, groups: Observed, node: Mapping[str, Any]) -> Hand:
     """Writes nothing. NVSentinel with the state of its circuit breaker (ConfigMap `circuit-breaker`, `data.status`):
-    CLOSED is normal, TRIPPED blocks new remediation; many cordons in a short time, ours too, trip it."""
+    CLOSED is normal, TRIPPED blocks new remediation; many cordons in a short time, ours too, trip it.
+
+    Without its quarantine module, or in another namespace, it is there all the same and has no breaker here.
+    """
     name, subject = "nvsentinel", _subject(node)
     metadata = node.get("metadata") or {}
-    managed = (metadata.get("labels") or {}).get(MANAGED)
-    traces = managed is not None or QUARANTINE in (metadata.get("annotations") or {})
+    labels = metadata.get("labels") or {}
+    managed, quarantined = labels.get(MANAGED), QUARANTINE in (metadata.get("annotations") or {})
+    quarantined = quarantined or SENTINEL_STATE in labels
+    traces = managed is not None or quarantined
     if breaker.problem and breaker.problem.code == "not-found" and not traces:
-        text = "no circuit-breaker ConfigMap, no mark on the node"
+        signs = [g for g in SENTINEL_GROUPS if Served(groups).has(g)]
+        signs += sorted(label for label in labels if label.startswith(f"{SENTINEL_GROUPS[1]}/"))
+        if signs:
+            text = f"its circuit breaker is not where it was looked for, but there is {', '.join(signs)}"
+            remedy = "Ask its owner whether it quarantines nodes here, and in which namespace it runs."
+            return _hand(name, FOUND, text, subject, Status.WARN, "nvsentinel-without-breaker", text, remedy)
+        text = "no circuit-breaker ConfigMap, no API of it, no mark on the node"
         return _hand(name, ABSENT, "", subject, Status.PASS, "nvsentinel-absent", text)
     if breaker.problem:
         text = f"circuit breaker: {breaker.problem.code}: {breaker.problem.message}"
@@ -159,7 +176,7 @@ def sentinel(breaker: Observed, node: Mapping[str, Any]) -> Hand:
         text = f"its circuit breaker says {status!r}, wanted CLOSED or TRIPPED"
         return _hand(name, UNKNOWN, status, subject, Status.UNKNOWN, "other-hands-unreadable", text)
     state = f"breaker {status}, {'leaves the node alone' if managed == 'false' else 'manages the node'}"
-    if QUARANTINE in (metadata.get("annotations") or {}):
+    if quarantined:
         remedy = "Let it finish, or cancel its quarantine first."
         text = f"{state}, has quarantined it"
         return _hand(name, FOUND, text, subject, Status.WARN, "nvsentinel-quarantine", text, remedy)

@@ -22,6 +22,8 @@ from gpurunbook.nodes.controllers import (
     NO_DISRUPTION,
     NO_SCALE_DOWN,
     QUARANTINE,
+    SENTINEL_GROUPS,
+    SENTINEL_STATE,
     cordoning_plans,
     other_hands,
 )
@@ -254,6 +256,14 @@ def test_plans_that_cannot_be_read_are_unknown(code: str) -> None:
         ("CLOSED", {MANAGED: "false"}, {}, "nvsentinel-off", Status.PASS),
         ("TRIPPED", {MANAGED: "false"}, {}, "nvsentinel-tripped", Status.WARN),
         ("CLOSED", {}, {QUARANTINE: "{}"}, "nvsentinel-quarantine", Status.WARN),
+        ("CLOSED", {MANAGED: "false", SENTINEL_STATE: "draining"}, {}, "nvsentinel-quarantine", Status.WARN),
+        (
+            "CLOSED",
+            {MANAGED: "false", f"{SENTINEL_GROUPS[1]}/driver.installed": "true"},
+            {},
+            "nvsentinel-off",
+            Status.PASS,
+        ),
         ("closed", {}, {}, "other-hands-unreadable", Status.UNKNOWN),
         ("", {}, {}, "other-hands-unreadable", Status.UNKNOWN),
     ],
@@ -268,10 +278,30 @@ def test_nvsentinel(status: str, labels: Any, annotations: Any, code: str, gravi
 
 
 @pytest.mark.parametrize(
-    ("labels", "annotations"), [({MANAGED: "false"}, {}), ({MANAGED: "true"}, {}), ({}, {QUARANTINE: "{}"})]
+    ("labels", "annotations"),
+    [
+        ({MANAGED: "false"}, {}),
+        ({MANAGED: "true"}, {}),
+        ({}, {QUARANTINE: "{}"}),
+        ({SENTINEL_STATE: "quarantined"}, {}),
+    ],
 )
 def test_nvsentinel_with_traces_but_no_breaker_is_unknown(labels: Any, annotations: Any) -> None:
     assert told(hands(labels=labels, annotations=annotations))["nvsentinel"] == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("served", "labels"),
+    [
+        *(((f"{group}/v1",), {}) for group in SENTINEL_GROUPS),
+        ((), {f"{SENTINEL_GROUPS[1]}/driver.installed": "true"}),
+    ],
+)
+def test_nvsentinel_that_left_other_signs_is_not_absent(served: tuple[str, ...], labels: dict[str, str]) -> None:
+    judgement = hands(*served, labels=labels)
+    assert told(judgement)["nvsentinel"] == "found"
+    assert "nvsentinel-without-breaker" in codes(judgement)
+    assert worst(judgement.findings) is Status.WARN
 
 
 def test_nvsentinel_that_may_not_be_read_is_unknown() -> None:
