@@ -173,7 +173,11 @@ def _told(loss: Loss, node: str) -> Finding:
 
 def _none(node: str) -> Finding:
     return _finding(
-        node, Status.WARN, "capacity-none", "the node offers no GPU resource now", "Is its device plugin up?"
+        node,
+        Status.WARN,
+        "capacity-none",
+        "the node offers no GPU resource now; what DRA gives out is not counted",
+        "Is its device plugin up?",
     )
 
 
