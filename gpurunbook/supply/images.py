@@ -189,8 +189,9 @@ class Images:
 
     def mentioned(self, value: Text, field: str) -> Iterator[Flaw]:
         """Writes nothing. What is against the references that a text of another kind mentions, at their lines."""
-        for number, reference in mentions.mentions(value.text):
-            line = value.line + (number if value.block else 0)
+        every = mentions.mentions(value.text)
+        told = ((value.line + (number if value.block else 0), reference) for number, reference in every)
+        for line, reference in dict.fromkeys(told):  # of what is quoted, all lines are one
             yield from self._judge(Text(reference, False, line), field)
 
     def _container(self, node: Map, trail: Trail) -> Iterator[Flaw]:
