@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -67,7 +68,7 @@ def approve(plan: Path, key: str, change_id: str, replace: bool, expires: str) -
         f"named {name}",
         *told,
         f"change {change_id}",
-        f"reason {start['parameters'].get('reason') or 'not given yet'}",
+        f"reason {_reason(start['parameters'])}",
         f"until {until:%Y-%m-%dT%H:%M:%SZ}",
     )
     made = approval.approve(folder, change_id=change_id, expires=until, plan=wanted, key=key)
@@ -75,6 +76,13 @@ def approve(plan: Path, key: str, change_id: str, replace: bool, expires: str) -
         click.echo(harmless(line, 2000))
     click.echo(str(made))
     return 0
+
+
+def _reason(given: Mapping[str, Any]) -> str:
+    from gpurunbook.folder.parameters import BLANK
+
+    reason = str(given.get("reason", ""))
+    return "not given yet" if reason.strip() in ("", BLANK) else reason
 
 
 def _asked(folder: Path, change_id: str) -> dict[str, Any]:
@@ -323,16 +331,19 @@ def resume(run: str, out: Path | None) -> int:
     from gpurunbook.findings import EXIT
     from gpurunbook.folder import workspace
     from gpurunbook.journal import JOURNAL, read, replay
+    from gpurunbook.runbook.changing import APPLY
 
     folder = workspace.located(Path(run), out).resolve()
     run = folder.name
     runbook = str(workspace.record(folder)["runbook"])
     verdict = replay(read(folder / JOURNAL, cut=True)).verdict
     if EXIT[verdict] == 0:
+        plan = folder / APPLY
+        applies = f"`gpurunbook run {runbook} --parameters {plan}` applies its plan; " if plan.is_file() else ""
         raise InputError(
             f"it closed {verdict}: there is nothing to go on with",
             subject=f"run {run}",
-            remedy=f"`gpurunbook new {runbook}` starts another one.",
+            remedy=f"{applies}`gpurunbook new {runbook}` starts another one.",
             code="run-closed",
         )
     return _change(runbook, [], files=(), sets=(), cluster="", out=folder.parent, run_id=run)

@@ -166,6 +166,9 @@ def moment(chosen: msgspec.Struct) -> datetime | None:
         raise ParameterError(f"is {given!r:.80}, which is no year from 1 to 9999", subject="parameter 'now'") from None
 
 
+BLANK = "…"
+"""Stands in a printed command where a person must write; given as it stands it counts as nothing."""
+
 _ODD = frozenset({"Cc", "Cs", "Zl", "Zp"})  # controls, lone surrogates, ends of lines
 _TURNING = frozenset({"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"})
 _EXACT = 1 << 53

@@ -51,15 +51,8 @@ def judge(
     """
     if path is None or not path.is_file():
         raise _no("no-approval", "there is no approval of this plan")
-    if not operator:
-        raise _no("operator-unknown", "the API server does not say who the operator is")
-    if not _mapped(operator, site, home):
-        raise NotApproved(
-            f"the site file maps API user {operator!r} to no signer, so nobody can be told apart from the operator",
-            subject="approval",
-            remedy="Add the user under principals in the site file, with a name that signers or cosign_keys have.",
-            code="operator-unmapped",
-        )
+    if odd := obstacle(site, home, operator):
+        raise odd
     data, until = _read(path, change_id, plan)
     if until <= now:
         raise _no("approval-expired", f"it expired at {until:%Y-%m-%dT%H:%M:%SZ}, and it is {now:%Y-%m-%dT%H:%M:%SZ}")
@@ -72,6 +65,27 @@ def judge(
     if site.principals[operator] in approvers:
         raise _no("approved-by-operator", f"the key that signed is {site.principals[operator]}'s, the operator")
     return approvers[0], until.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def obstacle(site: Site, home: Path, operator: str) -> NotApproved | None:
+    """Writes nothing. Why no approval counts here, whoever signs it: the operator, or the files of the site; None where
+    one may count."""
+    if not operator:
+        message, remedy = "the API server does not say who the operator is", "Only a dry run is possible here."
+        return NotApproved(message, subject="approval", remedy=remedy, code="operator-unknown")
+    if not _mapped(operator, site, home):
+        return NotApproved(
+            f"the site file maps API user {operator!r} to no signer, so nobody can be told apart from the operator",
+            subject="approval",
+            remedy="Add the user under principals in the site file, with a name that signers or cosign_keys have.",
+            code="operator-unmapped",
+        )
+    named = [name for name in (site.signers, *site.cosign_keys.values()) if name]
+    if not any((home / name).is_file() for name in named):
+        message = f"no such file of a signer: {', '.join(named)}" if named else "the site file names no signers"
+        remedy = "Put it there, or correct signers or cosign_keys in the site file."
+        return NotApproved(message, subject="approval", remedy=remedy, code="approval-untrusted")
+    return None
 
 
 def _mapped(operator: str, site: Site, home: Path) -> bool:

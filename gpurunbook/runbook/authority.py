@@ -10,13 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from gpurunbook.errors import GateError, NotApproved
+from gpurunbook.folder.parameters import BLANK
 from gpurunbook.plan import Approved
 from gpurunbook.runbook import approval, plans
 from gpurunbook.runbook.ledger import Ledger
 from gpurunbook.runbook.site import Site
-
-BLANK = "…"
-"""Stands in a printed command where a person must write; given as it stands it counts as nothing."""
 
 _BEHIND = timedelta(minutes=5)
 """A clock that is so far behind the records of its run is told of."""
@@ -41,14 +39,14 @@ def demand(run: Ledger) -> None:
             raise GateError(
                 "is empty, and apply needs it",
                 subject=f"parameter {field!r}",
-                remedy="The end of the dry run shows the lines to paste; begin a new run with them.",
+                remedy="The end of the dry run shows the lines to paste, and its apply.yaml holds them.",
                 code=f"{field.replace('_', '-')}-missing",
             )
     if not CHANGE_ID.fullmatch(p.change_id):
         raise GateError(
             f"{p.change_id!r:.80} is no change id: wanted letters, digits and ._:/#- (at most 64)",
             subject="parameter 'change_id'",
-            remedy="It is written into annotations and approvals as it stands; begin a new run with it.",
+            remedy="It is written into annotations and approvals as it stands.",
             code="change-id-malformed",
         )
 
@@ -126,6 +124,18 @@ def of_digest(run: Ledger, site: Site, digest: str) -> Approved:
     granted = {"plan": digest, "approver": approver, "expires": expires, "change_id": p.change_id, "reason": p.reason}
     run.journal.append("authorised", {**granted, "break_glass": False})
     return Approved(True, approver, expires)
+
+
+def asked(run: Ledger, site: Site, folder: str) -> str:
+    """Writes nothing. How another person signs the plan of this dry run, and what of the site keeps any signature from
+    counting; empty where none is needed. folder: of the run, as it is printed."""
+    p = run.parameters
+    if run.book.name not in site.approval or p.break_glass:
+        return ""
+    odd = approval.obstacle(site, run.home, run.state.start["operator"]["name"])
+    first = f"No approval would count yet: {odd.message}. {odd.remedy} Then another" if odd else "Another"
+    change = BLANK if "change_id" in wanting(p) else shlex.quote(p.change_id)
+    return f"{first} person signs it first: `gpurunbook approve {folder} --key KEY --change-id {change}`. Then "
 
 
 def _judged(run: Ledger, site: Site, folder: Path, digest: str) -> tuple[str, str]:

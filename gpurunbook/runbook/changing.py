@@ -13,10 +13,11 @@ import yaml
 from gpurunbook.errors import Drifted
 from gpurunbook.findings import Finding, Status
 from gpurunbook.folder import keep
+from gpurunbook.folder.parameters import BLANK
 from gpurunbook.journal import Record, canonical, timestamp
 from gpurunbook.plan import Change, Mutation, Planned, Table
 from gpurunbook.runbook import plans
-from gpurunbook.runbook.authority import BLANK, wanting
+from gpurunbook.runbook.authority import wanting
 from gpurunbook.runbook.ledger import Ledger
 from gpurunbook.sources.door import Door, Outcome
 

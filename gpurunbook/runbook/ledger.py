@@ -40,6 +40,9 @@ from gpurunbook.sources.cluster import Cluster
 _AHEAD = 5 / 60
 """Hours that clocks may differ."""
 
+_NAMED = re.compile(r"\bparameter ['`]([a-z_]+)['`]")
+"""A parameter, as errors and remedies name it."""
+
 
 class Ledger:
     """The records of one run of one runbook, in one folder."""
@@ -281,7 +284,8 @@ class Ledger:
                 message = cards.INTERRUPTED
             elif isinstance(wrong, RunbookError):
                 message = f"{wrong.subject}: {wrong.message}" if wrong.subject else wrong.message
-            self.shut(verdict, code, step, message, self._next(getattr(wrong, "remedy", "")))
+            next_ = self._next(getattr(wrong, "remedy", ""), getattr(wrong, "subject", ""))
+            self.shut(verdict, code, step, message, next_)
             raise
 
     def _verdict(self, wrong: BaseException) -> tuple[str, Verdict]:
@@ -296,9 +300,11 @@ class Ledger:
             return code, Verdict.FAILED
         return code, Verdict.UNKNOWN
 
-    def _next(self, remedy: str) -> str:
-        """What to do, and how to go on with this run."""
-        again = f"un the cell again, or `gpurunbook run {self.book.name} --run-id {self.id}`."
+    def _next(self, remedy: str, subject: str = "") -> str:
+        """What to do, and how to go on with this run: with the parameter to correct, as long as it takes another."""
+        named = None if self.state.bound else _NAMED.search(f"{subject} {remedy}")
+        corrected = f" --set {named[1]}={parameters.BLANK}" if named else ""
+        again = f"un the cell again, or `gpurunbook run {self.book.name} --run-id {self.id}{corrected}`."
         return f"{remedy} Then r{again}" if remedy else f"R{again}"
 
 

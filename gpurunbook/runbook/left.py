@@ -7,8 +7,9 @@ from collections.abc import Mapping
 
 from gpurunbook.errors import NotFound, RunbookError
 from gpurunbook.folder import workspace
+from gpurunbook.folder.parameters import BLANK
 from gpurunbook.nodes import cordon
-from gpurunbook.runbook.authority import BLANK, CHANGE_ID
+from gpurunbook.runbook.authority import CHANGE_ID
 from gpurunbook.runbook.changing import AGAIN
 from gpurunbook.runbook.ledger import Ledger
 

@@ -46,7 +46,7 @@ def _values(text: str, words: Mapping[str, Any]) -> list[str]:
             raise ParameterError(
                 odd if found else "is empty, and names what the runbook works on",
                 subject=f"parameter {name.replace('site.', 'of the site file ')!r}",
-                remedy="Set it in the parameters cell and begin a new run.",
+                remedy="Correct the site file." if name.startswith("site.") else f"Correct the parameter `{name}`.",
             )
     return values
 

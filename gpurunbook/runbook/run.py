@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import hashlib
 import os
-import shlex
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
@@ -215,18 +214,16 @@ class Run(Ledger):
         )
         folder = self.folder.relative_to(self.home) if self.folder.is_relative_to(self.home) else self.folder
         wanting = authority.wanting(self.parameters)
-        change = authority.BLANK if "change_id" in wanting else shlex.quote(self.parameters.change_id)
-        asked = f"Another person signs it first: `gpurunbook approve {folder} --key KEY --change-id {change}`. Then "
-        first = asked if self.book.name in self.site.approval and not self.parameters.break_glass else ""
-        more = "".join(f" --set {name}={authority.BLANK}" for name in wanting)
+        first = authority.asked(self, self.site, str(folder))
+        more = "".join(f" --set {name}={parameters.BLANK}" for name in wanting)
         needs = f" The apply needs {' and '.join(wanting)}, which this dry run was not given." if wanting else ""
         self.shut(
             Verdict.PLANNED,
             "planned",
             "close",
             f"Every check passed, and nothing was written. The plan is in plan.json.{needs}",
-            f"{first}`gpurunbook run {self.book.name} --parameters {folder / changing.APPLY}{more}`; in JupyterLab as "
-            "above.",
+            f"{first}`gpurunbook run {self.book.name} --parameters {folder / changing.APPLY}{more}`; in JupyterLab "
+            "with the lines at the end of the notebook.",
             plan=plan,
         )
 

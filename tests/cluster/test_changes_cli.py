@@ -104,6 +104,13 @@ def test_a_plan_is_told_and_signed_beside_it(lab: Lab, keys: Path, named: str) -
     assert timedelta(hours=3, minutes=30) < left <= timedelta(hours=4)
 
 
+@pytest.mark.parametrize("reason", ["", "…"])
+def test_a_reason_that_is_still_to_be_filled_in_is_told_as_not_given(lab: Lab, keys: Path, reason: str) -> None:
+    lab.planned(lab.node(), reason=reason)
+    given = ("--key", str(keys / "lead"), "--change-id", "CHG-7")
+    assert "reason not given yet" in command("approve", str(runs.only(lab.out)), *given).output.splitlines()
+
+
 def test_an_approval_of_another_change_than_the_runs_own_is_not_signed(lab: Lab, keys: Path) -> None:
     folder, _ = dry_run(lab)
     with pytest.raises(InputError, match="made for change 'CHG-7', and you approve 'CHG-8'"):
@@ -355,8 +362,9 @@ def test_resume_of_what_is_no_run_id_is_refused(lab: Lab, run: str) -> None:
 def test_resume_of_a_run_that_closed_planned_is_refused_and_leaves_it_alone(lab: Lab) -> None:
     folder, _ = dry_run(lab)
     before = (folder / "journal.jsonl").read_bytes()
-    with pytest.raises(InputError, match="nothing to go on with"):
+    with pytest.raises(InputError, match="nothing to go on with") as refused:
         command("resume", folder.name)
+    assert f"`gpurunbook run node_cordon --parameters {folder / 'apply.yaml'}`" in refused.value.remedy
     assert (folder / "journal.jsonl").read_bytes() == before
 
 

@@ -48,6 +48,7 @@ def keys(lab: Lab) -> Path:
         "approval": {},
         "glass": {"break_glass": True},
         "unmapped": {"principals": {}},
+        "unsigned": {"signers": "keys/no-such-file"},
         "others": {"approval": ["canary_upgrade"]},
     }.items():
         (lab.home / "parameters" / f"{name}.yaml").write_text(yaml.safe_dump({**common, **more}))
@@ -108,6 +109,24 @@ def test_an_operator_that_the_site_does_not_know_cannot_be_approved(lab: Lab, ke
     values = lab.planned(node, site=site("unmapped"))
     approved(keys, runs.only(lab.out), values["plan"])
     runs.refuses(lab, node, values, "operator-unmapped")
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("approval", "Another person signs it first: `gpurunbook approve "),
+        ("unmapped", "No approval would count yet: the site file maps API user 'oncall@example.com' to no signer"),
+        ("unsigned", "No approval would count yet: no such file of a signer: keys/no-such-file. Put it there"),
+        ("others", "`gpurunbook run node_cordon --parameters "),
+    ],
+)
+def test_a_dry_run_says_how_it_is_approved_and_what_of_the_site_keeps_any_approval_from_counting(
+    lab: Lab, keys: Path, name: str, told: str
+) -> None:
+    run = lab.cordon(lab.node(), site=site(name))
+    finish(run)
+    assert verdict(run) == ("planned", "planned")
+    assert closing(run)["next"].startswith(told)
 
 
 def test_a_runbook_that_the_site_does_not_list_needs_none(lab: Lab, keys: Path) -> None:

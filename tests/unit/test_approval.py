@@ -210,6 +210,33 @@ def test_a_key_out_of_its_time_or_for_other_things_approves_nothing(home: Path, 
         assert code(home, path, site) == "approval-untrusted"
 
 
+@pytest.mark.parametrize(
+    ("site", "told"),
+    [
+        ({"signers": "no-such-file"}, "no such file of a signer: no-such-file"),
+        ({"signers": "no-such", "cosign_keys": {"oncall": "no-key"}}, "no such file of a signer: no-such, no-key"),
+        ({"signers": ""}, "the site file names no signers"),
+    ],
+)
+def test_a_site_whose_files_allow_nobody_to_sign_is_told_as_its_own_fault(
+    home: Path, tmp_path: Path, site: dict[str, Any], told: str
+) -> None:
+    odd = Site(principals=SITE.principals, **site)
+    for path in (approved(home, tmp_path), approved(home, tmp_path, expires=NOON)):  # also of one that has ended
+        with pytest.raises(NotApproved, match=told) as wrong:
+            judge(home, path, odd)
+        assert (wrong.value.code, "site file" in wrong.value.remedy) == ("approval-untrusted", True)
+    found = approval.obstacle(odd, home, "oncall@example.com")
+    assert found is not None and found.message == told
+
+
+def test_where_somebody_may_sign_nothing_stands_in_the_way_before_there_is_an_approval(home: Path) -> None:
+    assert approval.obstacle(SITE, home, "oncall@example.com") is None
+    for operator, wanted in (("", "operator-unknown"), ("someone@example.com", "operator-unmapped")):
+        found = approval.obstacle(SITE, home, operator)
+        assert found is not None and found.code == wanted
+
+
 def test_a_signature_made_for_a_manifest_is_no_approval(home: Path, tmp_path: Path) -> None:
     data = approval.signed_bytes("CHG-1", "2026-01-31T16:00:00Z", PLAN)
     assert judge(home, resigned(home, tmp_path, data))[0] == "lead"

@@ -315,6 +315,29 @@ def test_an_error_keeps_its_object_message_and_remedy(run: Ledger) -> None:
     assert data["next"].startswith("Wait. Then run the cell again")
 
 
+@pytest.mark.parametrize(
+    ("subject", "remedy", "named"),
+    [
+        ("parameter 'node'", "It is empty.", " --set node=…"),
+        ("Node/a", "Correct the parameter `node`: `kubectl get nodes` lists what there is.", " --set node=…"),
+        ("site.yaml", "Correct parameter 'site'.", " --set site=…"),
+        ("parameter 'of the site file lease_namespace'", "Correct the site file.", ""),
+        ("lease a/b", "Wait.", ""),
+    ],
+)
+def test_the_command_that_goes_on_names_the_parameter_to_correct_as_long_as_the_run_takes_another(
+    run: Ledger, subject: str, remedy: str, named: str
+) -> None:
+    def stopped() -> str:
+        with pytest.raises(errors.GateError), run.closing_on_error("one"):
+            raise errors.GateError("so it is", subject=subject, remedy=remedy)
+        return str(state(run).closing["data"]["next"])
+
+    assert stopped() == f"{remedy} Then run the cell again, or `gpurunbook run three --run-id {run.id}{named}`."
+    judge(run, "one")
+    assert stopped().endswith(f"`gpurunbook run three --run-id {run.id}`.")
+
+
 @pytest.mark.parametrize("wrong", [SystemExit(0), GeneratorExit()])
 def test_what_ends_the_process_closes_nothing(run: Ledger, wrong: BaseException) -> None:
     run.enter("one")
