@@ -247,6 +247,8 @@ class _Driving:
 
     def say(self) -> None:
         """Writes nothing but a few lines on standard error: verdict, reason, evidence, next command."""
+        from gpurunbook.evidence.seal import manifest_digest
+
         run_dir = self.report.run_dir
         verdict = str(self.report.manifest.get("verdict", Verdict.UNKNOWN))
         with contextlib.suppress(JournalError):
@@ -256,6 +258,7 @@ class _Driving:
             f"run {run_dir.name}: {verdict}",
             f"  reason: {self.report.reason}" if self.report.reason else "",
             f"  evidence: {self.report.manifest.get('evidence') or 'unsealed: ' + self.report.unsealed} in {run_dir}",
+            f"  manifest: {manifest_digest(run_dir)}" if self.report.manifest else "",
             f"  next: {again}" if self.report.reason or self.report.unsealed else "",
         ]
         print("\n".join(harmless(line, 600) for line in lines if line), file=sys.stderr)

@@ -246,12 +246,13 @@ APPLY = "apply.yaml"
 """The parameters of the apply that belongs to a dry run."""
 
 
-def close_planned(run: Ledger) -> tuple[str, str]:
-    """Writes `plan.json`, and `apply.yaml` with the parameters of its apply. The digest, and the lines to paste: they
-    are all that the apply needs, at the end of the parameters cell of a new working copy."""
+def close_planned(run: Ledger) -> tuple[str, str, bool]:
+    """Writes `plan.json`, and `apply.yaml` with the parameters of its apply. The digest; the lines to paste: they are
+    all that the apply needs, at the end of the parameters cell of a new working copy; whether it changes anything."""
     order = [step.id for step in run.book.steps]
     uid = run.state.start["cluster"]["uid"]
-    plan = plans.write(run.folder, plans.document(run.book.name, uid, run.journal.records, order))
+    document = plans.document(run.book.name, uid, run.journal.records, order)
+    plan = plans.write(run.folder, document)
     needed = {"apply": True, "plan": plan, "expect_cluster": uid}
     missing = dict.fromkeys(wanting(run.parameters), "")
     given = {**msgspec.to_builtins(run.parameters), **needed, **missing, "run_id": ""}
@@ -262,7 +263,8 @@ def close_planned(run: Ledger) -> tuple[str, str]:
     asked = {name: given[name] or BLANK for name in ("change_id", "reason")}
     usual = msgspec.to_builtins(type(run.parameters)())
     shown = {k: v for k, v in {**given, **asked}.items() if k in needed or k in asked or v != usual[k]}
-    return plan, "\n".join(f"{name} = {_literal(value)}" for name, value in shown.items())
+    lines = "\n".join(f"{name} = {_literal(value)}" for name, value in shown.items())
+    return plan, lines, any(step["mutations"] for step in document["steps"])
 
 
 def _literal(value: Any) -> str:

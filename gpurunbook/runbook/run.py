@@ -206,7 +206,7 @@ class Run(Ledger):
         return Door(self.cluster, self.journal, apply=True, permit=lambda: authority.permit(self, self.site, plan))
 
     def _close_planned(self) -> None:
-        plan, lines = changing.close_planned(self)
+        plan, lines, changes = changing.close_planned(self)
         display.paste(
             f"Save this notebook, then `gpurunbook seal {self.id}` makes the evidence. "
             f"To apply this plan: `gpurunbook new {self.book.name}`, and these lines at the end of its parameters cell",
@@ -216,12 +216,13 @@ class Run(Ledger):
         wanting = authority.wanting(self.parameters)
         first = authority.asked(self, self.site, str(folder))
         more = "".join(f" --set {name}={parameters.BLANK}" for name in wanting)
+        what = "The plan is in plan.json." if changes else "There is nothing to change: the plan in plan.json is empty."
         needs = f" The apply needs {' and '.join(wanting)}, which this dry run was not given." if wanting else ""
         self.shut(
             Verdict.PLANNED,
             "planned",
             "close",
-            f"Every check passed, and nothing was written. The plan is in plan.json.{needs}",
+            f"Every check passed, and nothing was written. {what}{needs}",
             f"{first}`gpurunbook run {self.book.name} --parameters {folder / changing.APPLY}{more}`; in JupyterLab "
             "with the lines at the end of the notebook.",
             plan=plan,

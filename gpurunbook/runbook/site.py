@@ -33,14 +33,21 @@ class Site(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 def load(home: Path, name: str) -> Site:
     """Writes nothing. The site file; without one, the defaults of `Site`.
 
-    Raises InputError when a file that was named is missing, or when it holds something else than the fields above; a
-    name that stands twice, and a value that YAML 1.1 and 1.2 read differently, are refused as in parameter files.
+    Raises InputError when a file that was named is missing, and when one is empty or holds something else than the
+    fields above; a name that stands twice, and a value that YAML 1.1 and 1.2 read differently, are refused as in
+    parameter files.
     """
     path = home / (name or DEFAULT)
     if not path.is_file():
         if name:
             raise InputError("there is no such site file", subject=str(path), remedy="Correct parameter 'site'.")
         return Site()
+    if not path.read_bytes().strip():
+        raise InputError(
+            "is empty: what this site has decided, its approvals too, does not stand there",
+            subject=str(path),
+            remedy="Write it again, or remove it: without a file the defaults hold.",
+        )
     try:
         site = msgspec.convert(given.from_file(path), Site, strict=True)
     except msgspec.ValidationError as wrong:

@@ -24,6 +24,7 @@ from gpurunbook.supply.relations import Child
 from gpurunbook.supply.scans import SEVERITIES, Scan
 
 _FOLDER = "Give the folder that `gpurunbook gate collect` has filled."
+_FILE = "Correct the path or its permissions."
 _GRAVITY = (Status.UNKNOWN, Status.FAIL, Status.WARN, Status.PASS)
 
 
@@ -130,7 +131,7 @@ def _report(
 def _read_images(given: Given, problems: list[Finding]) -> Audited | None:
     name = given.names[0]
     if isinstance(given.images, Problem):
-        problems.append(found("unreadable", name, given.images.message))
+        problems.append(replace(found("unreadable", name, given.images.message), remedy=_FILE))
         return None
     try:
         return audited.read_audit(given.images)
@@ -144,7 +145,7 @@ def _read_exceptions(given: Given, problems: list[Finding]) -> Decisions | None:
     if given.exceptions is None:
         return Decisions()
     if isinstance(given.exceptions, Problem):
-        problems.append(found("unreadable", name, given.exceptions.message))
+        problems.append(replace(found("unreadable", name, given.exceptions.message), remedy=_FILE))
         return None
     try:
         return read_decisions(given.exceptions)

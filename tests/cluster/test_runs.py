@@ -482,6 +482,18 @@ def test_an_apply_makes_all_three_marks_in_one_patch_under_a_lease(lab: Lab) -> 
     assert (sum(e["persisted"] for e in seen), lab.lease(node)) == (3, None)
 
 
+def test_a_release_of_a_node_that_nobody_has_marked_says_that_its_plan_is_empty(lab: Lab) -> None:
+    node = lab.node()
+    empty = lab.cordon(node, action="release")
+    finish(empty)
+    assert verdict(empty) == ("planned", "planned")
+    assert "There is nothing to change: the plan in plan.json is empty." in closing(empty)["message"]
+    lab.applied(node)
+    full = lab.cordon(node, action="release")
+    finish(full)
+    assert "and nothing was written. The plan is in plan.json." in closing(full)["message"]
+
+
 def test_a_plan_that_another_run_has_applied_is_told_and_can_be_applied_again_after_a_release(lab: Lab) -> None:
     node = lab.node()
     values = lab.planned(node)

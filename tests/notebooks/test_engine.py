@@ -83,6 +83,7 @@ def test_a_notebook_that_dies_says_where_and_why_and_nothing_after_it_ran(lay, c
     assert tiny.half_written(home) == []
     told = capsys.readouterr().err
     assert f"run {run_dir.name}: unknown" in told
+    assert f"manifest: {answer.manifest_digest}" in told
     assert reason in told
     assert f"gpurunbook run provenance_audit --run-id {run_dir.name}" in told
 

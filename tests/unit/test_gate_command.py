@@ -140,6 +140,17 @@ def test_what_cannot_be_read_ends_with_2_and_its_name(gate: Any, tmp_path: Path,
     assert re.search(r"(json|yaml|evidence|link|txt)", told["subject"])
 
 
+@pytest.mark.parametrize("name", ["audit.json", "exceptions.yaml"])
+def test_a_file_that_an_option_names_is_not_looked_for_in_the_folder_of_evidence(
+    gate: Any, tmp_path: Path, name: str
+) -> None:
+    words = lay(Evidence(), tmp_path)
+    (tmp_path / name).unlink()
+    _, out, _ = gate(*words, *PLATFORM, "--now", NOW, "-o", "json")
+    (told,) = (f for f in json.loads(out)["findings"] if f["status"] == "unknown")
+    assert told["remedy"] == "Correct the path or its permissions."
+
+
 @pytest.mark.parametrize(
     "words",
     [

@@ -42,7 +42,15 @@ def test_without_a_file_the_defaults_hold(tmp_path: Path) -> None:
     )
 
 
-def test_an_empty_file_is_the_defaults(tmp_path: Path) -> None:
+@pytest.mark.parametrize("text", ["", "\n", " \n\t\n"])
+def test_a_file_that_may_have_lost_what_it_said_is_no_default(tmp_path: Path, text: str) -> None:
+    path = written(tmp_path, text)
+    for name in ("", str(path)):
+        with pytest.raises(InputError, match="is empty"):
+            load(tmp_path, name)
+
+
+def test_a_file_that_decides_nothing_is_the_defaults(tmp_path: Path) -> None:
     written(tmp_path, "# nothing decided yet\n")
     assert load(tmp_path, "") == Site()
 
