@@ -464,7 +464,7 @@ def test_what_changes_nothing_is_not_persisted(server: Embedded) -> None:
     for _ in range(2):
         client.call("PATCH", NODE, CORDON, MERGE_PATCH)
     path = "/api/v1/namespaces/default/configmaps"
-    client.send("DELETE", path)
+    client.send("DELETE", path, labelSelector="of=nobody")
     client.call("POST", path, {"metadata": {"name": "a"}})
     client.send("DELETE", f"{path}/a", {"dryRun": ["All"]})
     client.send("DELETE", f"{path}/a")

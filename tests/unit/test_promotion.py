@@ -459,9 +459,10 @@ def status(name: str, image_id: str) -> dict[str, Any]:
 def seen_pods(*pods: dict[str, Any]) -> dict[str, Observed]:
     import msgspec
 
-    from gpurunbook.supply import podlist, records
+    from gpurunbook.supply import records
+    from gpurunbook.supply.pods import PodList
 
-    listed = msgspec.json.decode(json.dumps({"kind": "PodList", "items": pods}).encode(), type=podlist.PodList)
+    listed = msgspec.json.decode(json.dumps({"kind": "PodList", "items": pods}).encode(), type=PodList)
     return {
         "pods gpu-operator": Observed(NEED, records.page(listed.items)),
         "baseline": Observed(Recorded("canary", "canary-audit.json"), CANARY.files[canary.AUDIT]),
