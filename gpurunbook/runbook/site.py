@@ -46,7 +46,7 @@ def load(home: Path, name: str) -> Site:
         raise InputError(
             "is empty: what this site has decided, its approvals too, does not stand there",
             subject=str(path),
-            remedy="Write it again, or remove it: without a file the defaults hold.",
+            remedy="Write it again." if name else "Write it again, or remove it: without a file the defaults hold.",
         )
     try:
         site = msgspec.convert(given.from_file(path), Site, strict=True)

@@ -46,8 +46,9 @@ def test_without_a_file_the_defaults_hold(tmp_path: Path) -> None:
 def test_a_file_that_may_have_lost_what_it_said_is_no_default(tmp_path: Path, text: str) -> None:
     path = written(tmp_path, text)
     for name in ("", str(path)):
-        with pytest.raises(InputError, match="is empty"):
+        with pytest.raises(InputError, match="is empty") as refused:
             load(tmp_path, name)
+        assert ("remove it" in refused.value.remedy) == (not name)  # one that is named and gone is refused as well
 
 
 def test_a_file_that_decides_nothing_is_the_defaults(tmp_path: Path) -> None:
