@@ -100,10 +100,12 @@ class Now(Need):
 
 @dataclass(frozen=True)
 class Problem:
-    """Why a need could not be observed. code: forbidden, not-found, unreadable, unreachable, garbled, …"""
+    """Why a need could not be observed. code: forbidden, not-found, unreadable, unreachable, garbled, …; remedy: where
+    the message does not hold it."""
 
     code: str
     message: str
+    remedy: str = ""
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gpurunbook.errors import GateError, NotApproved
-from gpurunbook.folder.parameters import BLANK
+from gpurunbook.folder import parameters
 from gpurunbook.plan import Approved
 from gpurunbook.runbook import approval, plans
 from gpurunbook.runbook.ledger import Ledger
@@ -28,7 +28,7 @@ def wanting(parameters: Any) -> list[str]:
 
 
 def _empty(value: str) -> bool:
-    return value.strip() in ("", BLANK)
+    return value.strip() in ("", parameters.BLANK)
 
 
 def demand(run: Ledger) -> None:
@@ -119,7 +119,13 @@ def of_digest(run: Ledger, site: Site, digest: str) -> Approved:
         return Approved(demanded=False)
     p = run.parameters
     if "change_id" in wanting(p):
-        raise GateError("is empty, and an approval names it", subject="parameter 'change_id'", code="change-id-missing")
+        given = {name: value for name, value in run.state.start["parameters"].items() if name != "change_id"}
+        raise GateError(
+            "is empty, and an approval names it",
+            subject="parameter 'change_id'",
+            remedy=f"A new run takes it: `{parameters.command(run.book, given)} --set change_id={parameters.BLANK}`.",
+            code="change-id-missing",
+        )
     approver, expires = _judged(run, site, run.folder, digest)
     granted = {"plan": digest, "approver": approver, "expires": expires, "change_id": p.change_id, "reason": p.reason}
     run.journal.append("authorised", {**granted, "break_glass": False})
@@ -134,7 +140,7 @@ def asked(run: Ledger, site: Site, folder: str) -> str:
         return ""
     odd = approval.obstacle(site, run.home, run.state.start["operator"]["name"])
     first = f"No approval would count yet: {odd.message}. {odd.remedy} Then another" if odd else "Another"
-    change = BLANK if "change_id" in wanting(p) else shlex.quote(p.change_id)
+    change = parameters.BLANK if "change_id" in wanting(p) else shlex.quote(p.change_id)
     return f"{first} person signs it first: `gpurunbook approve {folder} --key KEY --change-id {change}`. Then "
 
 

@@ -75,12 +75,18 @@ class Observer:
                         self._keep(name, raw)
                     return Observed(need, found)
                 case Approval() if self._approved is not None:
-                    return Observed(need, self._approved(need.digest))
+                    return self._approval(need, self._approved)
         except (RunbookError, OSError) as wrong:
             code = wrong.code if isinstance(wrong, RunbookError) else "unreadable"
             text = str(wrong) if isinstance(wrong, RunbookError) else f"cannot be read: {wrong.strerror}"
             return Observed(need, problem=Problem(code, text))
         raise TypeError(f"no source for {type(need).__name__}")
+
+    def _approval(self, need: Approval, approved: Callable[[str], Approved]) -> Observed:
+        try:
+            return Observed(need, approved(need.digest))
+        except RunbookError as wrong:
+            return Observed(need, problem=Problem(wrong.code, f"{wrong.subject}: {wrong.message}", wrong.remedy))
 
     def _document(self, need: Document) -> bytes:
         path = next((p for p in (Path(need.path), self._home / need.path) if p.is_file()), None)

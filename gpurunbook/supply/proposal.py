@@ -234,8 +234,8 @@ def judge_approval(seen: Seen) -> Judgement:
     made = digest_of(json.loads(seen["proposal"].value))
     observed = seen["approval"]
     if observed.problem is not None:
-        remedy = "The approver runs `gpurunbook approve` on this run's folder."
-        found = Finding(CHECK, made, Status.FAIL, observed.problem.code, observed.problem.message, remedy, SOURCE)
+        why = observed.problem
+        found = Finding(CHECK, made, Status.FAIL, why.code, why.message, why.remedy, SOURCE)
         return Judgement((found,), facts={"proposal": made})
     given: Approved = observed.value
     if not given.demanded:

@@ -8,6 +8,8 @@ Not covered: each way in which an approval is none (tests/unit/test_approval.py)
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import shutil
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -68,6 +70,9 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_another_person_approves_this_proposal_and_the_release_is_admitted_on_that_run(desk: Desk) -> None:
     first = desk.run()
     assert (str(first.verdict), first.code) == ("blocked", "no-approval")
+    asked = f"`gpurunbook approve outputs/{first.run_dir.name} --key KEY --change-id CHG-2077`"
+    assert asked in first.next
+    assert asked not in first.message
     desk.sign(first.run_dir, "operator")
     assert desk.run(first.run_dir.name).code == "approved-by-operator"
     desk.sign(first.run_dir, "approver")
@@ -83,6 +88,15 @@ def test_another_person_approves_this_proposal_and_the_release_is_admitted_on_th
     }
     admitted = desk.run(values=later)
     assert (str(admitted.verdict), admitted.code) == ("pass", "all-steps-passed")
+
+
+def test_a_run_whose_change_is_not_named_cannot_be_approved_and_says_how_another_is_made(desk: Desk) -> None:
+    blocked = desk.run(values={**desk.values, "change_id": "…"})
+    assert (str(blocked.verdict), blocked.code) == ("blocked", "change-id-missing")
+    given, words = re.search(r"`gpurunbook new promotion (.+) --set change_id=…`", blocked.next), {"change_id=…"}
+    assert given is not None
+    assert words.isdisjoint(shlex.split(given[1]))
+    assert f"record={desk.values['record']}" in shlex.split(given[1])
 
 
 def test_what_changes_after_the_signature_needs_another_one(desk: Desk) -> None:

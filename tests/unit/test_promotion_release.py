@@ -451,7 +451,9 @@ def test_an_approval_is_of_this_proposal_or_blocks() -> None:
     assert check.follow({"proposal": kept}) == {"approval": Approval(digest_of(made(proposed())))}
     assert codes(judged(Approved(demanded=False))) == ["approval-not-demanded"]
     assert codes(judged(Approved(True, "lead", "2026-08-23T00:00:00Z"))) == ["approved"]
-    assert bad(judged(Problem("no-approval", "there is none"))) == ["no-approval"]
+    refused = judged(Problem("no-approval", "there is none", "Ask for one."))
+    assert bad(refused) == ["no-approval"]
+    assert [(f.message, f.remedy) for f in refused.findings] == [("there is none", "Ask for one.")]
 
 
 @pytest.mark.parametrize("given", ["", "after/proposal.json"])
