@@ -81,6 +81,9 @@ def from_file(path: Path) -> dict[str, Any]:
         raise InputError(f"cannot be read: {wrong.strerror}", subject=str(path), code="unreadable") from None
     if len(raw) > _LIMIT:
         raise InputError(f"is larger than {_LIMIT} bytes", subject=str(path))
+    if not raw.strip():  # one that was cut off must not mean the defaults
+        remedy = "Write it again, or leave it away: without a file the defaults hold."
+        raise InputError("is empty: no parameter stands there", subject=str(path), remedy=remedy)
     return parse(raw, str(path))
 
 

@@ -119,6 +119,17 @@ def test_an_empty_file_gives_nothing() -> None:
     assert given.parse(b"# only words\n", "f.yaml") == {}
 
 
+@pytest.mark.parametrize("raw", [b"", b" \n\n"])
+def test_a_file_that_was_cut_off_does_not_mean_the_defaults(tmp_path, raw: bytes) -> None:
+    path = tmp_path / "cut.yaml"
+    path.write_bytes(raw)
+    with pytest.raises(InputError, match="is empty: no parameter") as refused:
+        given.from_file(path)
+    assert refused.value.subject == str(path)
+    path.write_bytes(b"# the defaults\n")
+    assert given.from_file(path) == {}
+
+
 def test_a_file_that_cannot_be_read_is_named(tmp_path) -> None:
     with pytest.raises(InputError, match=r"none\.yaml.*cannot be read"):
         given.from_file(tmp_path / "none.yaml")
