@@ -115,14 +115,14 @@ def signal_before(record: int, journal: Path, number: int) -> None:
 def _jump(jumps: list[float]) -> None:
     """Makes the run of this process see a wall clock that is so many seconds off: one value for each look at it, the
     last one from then on."""
-    from gpurunbook.runbook import run
+    from gpurunbook.runbook import start
 
-    true, left = run.now, list(jumps)
+    true, left = start.now, list(jumps)
 
     def now() -> datetime:
         return true() + timedelta(seconds=left.pop(0) if len(left) > 1 else left[0])
 
-    run.now = now
+    start.now = now
 
 
 def execute(

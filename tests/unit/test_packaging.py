@@ -2,7 +2,7 @@
 
 Covered: pyproject against requirements.lock, environment.yml and the reasons in CONTRIBUTING; imports against declared
 dependencies; entry points; the Makefile's targets and .ci/run. Not covered: solving the conda environment; a full
-installation from the lock, which `make test` itself does.
+installation from the lock, which `make test` itself does. And that tests of a group stay together.
 """
 
 from __future__ import annotations
@@ -139,3 +139,25 @@ def test_no_two_test_files_have_one_name():
     """Folders of tests are no packages, so pytest takes two files of one name for one module and runs neither."""
     names = [path.name for path in (Path(__file__).parents[1]).rglob("test_*.py")]
     assert sorted(name for name in set(names) if names.count(name) > 1) == []
+
+
+GROUPED = """
+import pytest
+
+@pytest.mark.xdist_group("one")
+@pytest.mark.parametrize("number", range(4))
+def test_of_a_group(number, worker_id, tmp_path_factory):
+    (tmp_path_factory.getbasetemp().parent / f"ran-{number}-{worker_id}").touch()
+"""
+
+
+def test_tests_of_a_group_stay_on_one_worker(tmp_path: Path) -> None:
+    """Else each worker starts a control plane and a JupyterLab of its own, in silence."""
+    (tmp_path / "test_grouped.py").write_text(GROUPED)
+    words = ["-n", "2", "--dist", "loadgroup", "-q", "-p", "no:cacheprovider", f"--basetemp={tmp_path / 'temp'}"]
+    command = [sys.executable, "-m", "pytest", "--rootdir", str(tmp_path), *words, str(tmp_path)]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    ran = [path.name.rpartition("-")[2] for path in (tmp_path / "temp").glob("ran-*")]
+    assert len(ran) == 4 and len(set(ran)) == 1, ran
