@@ -1,8 +1,8 @@
 """The project's pins agree with each other, and what it installs is what it declares.
 
 Covered: pyproject against requirements.lock, environment.yml and the reasons in CONTRIBUTING; imports against declared
-dependencies; entry points; the Makefile's targets and .ci/run. Not covered: solving the conda environment; a full
-installation from the lock, which `make test` itself does. And that tests of a group stay together.
+dependencies; entry points; the Makefile's targets and .ci/run; that tests of a group stay together. Not covered:
+solving the conda environment; a full installation from the lock, which `make test` itself does.
 """
 
 from __future__ import annotations
