@@ -184,7 +184,7 @@ def test_a_batch_in_which_each_is_as_expected_exits_0(tmp_path: Path) -> None:
 
 def test_a_batch_of_the_main_scenarios_runs_no_others(tmp_path: Path) -> None:
     home = tiny.lay(tmp_path, "closes")
-    scenarios(home, f"main: one\none: {PASS}\ntwo: {PASS}\n", one="", two="reason: second\n")
+    scenarios(home, f"main: one\none: {PASS}\ntwo: {PASS}\n", one="{}", two="reason: second\n")
     said, _ = command(home, "run", "--all", "--main", "-o", "json", code=0)
     assert [run["scenario"] for run in json.loads(said)["runs"]] == ["one"]
 
@@ -192,7 +192,7 @@ def test_a_batch_of_the_main_scenarios_runs_no_others(tmp_path: Path) -> None:
 def test_a_batch_with_one_made_wrong_exits_1_and_says_which_and_how(tmp_path: Path) -> None:
     home = tiny.lay(tmp_path, "closes")
     wrong = PASS.replace("pass", "rejected", 1).replace("all-steps-passed", "explicit-latest")
-    scenarios(home, f"main: good\ngood: {PASS}\nwrong: {wrong}\n", good="", wrong="")
+    scenarios(home, f"main: good\ngood: {PASS}\nwrong: {wrong}\n", good="{}", wrong="{}")
     table, told = command(home, "run", "--all", code=1)
     assert "not as expected" in table
     assert "provenance_audit/wrong is not as expected: verdict: expected 'rejected', seen 'pass'" in told
@@ -204,7 +204,7 @@ def test_a_batch_with_one_made_wrong_exits_1_and_says_which_and_how(tmp_path: Pa
 
 def test_a_batch_with_one_that_cannot_be_run_exits_2_and_says_why(tmp_path: Path) -> None:
     home = tiny.lay(tmp_path, "closes")
-    scenarios(home, f"main: good\ngood: {PASS}\nbad: {PASS}\n", good="", bad="reson: typo\n")
+    scenarios(home, f"main: good\ngood: {PASS}\nbad: {PASS}\n", good="{}", bad="reson: typo\n")
     said, told = command(home, "run", "--all", "-o", "json", code=2)
     answer = json.loads(said)
     assert answer["verdict"] == "error"
@@ -232,14 +232,14 @@ def test_files_and_expectations_that_do_not_pair_run_nothing(tmp_path: Path, exp
 def test_a_scenario_whose_kernel_dies_is_not_taken_for_an_expected_unknown(tmp_path: Path) -> None:
     home = tiny.lay(tmp_path, "autokill")
     unknown = "{verdict: unknown, code: unreadable, cluster: false}"
-    scenarios(home, f"main: one\none: {unknown}\n", one="")
+    scenarios(home, f"main: one\none: {unknown}\n", one="{}")
     _, told = command(home, "run", "--all", code=1)
     assert "code: expected 'unreadable', seen 'died'" in told
 
 
 def test_a_batch_told_to_stop_ends_its_runs_in_order(tmp_path: Path) -> None:
     home = tiny.lay(tmp_path, "sleep")
-    scenarios(home, f"main: one\none: {PASS}\ntwo: {PASS}\n", one="", two="")
+    scenarios(home, f"main: one\none: {PASS}\ntwo: {PASS}\n", one="{}", two="{}")
     process = tiny.gpurunbook(home, "run", "--all", "--jobs", "1", "-o", "json")
     wait_for((home / "started").exists, process)
     process.send_signal(signal.SIGTERM)
@@ -255,7 +255,7 @@ def test_a_batch_told_to_stop_ends_its_runs_in_order(tmp_path: Path) -> None:
 
 def test_a_worker_that_dies_is_trouble_of_its_scenario_alone(tmp_path: Path, monkeypatch) -> None:
     home = tiny.lay(tmp_path, "closes")
-    scenarios(home, f"main: good\ngood: {PASS}\nbad: {PASS}\n", good="", bad="")
+    scenarios(home, f"main: good\ngood: {PASS}\nbad: {PASS}\n", good="{}", bad="{}")
 
     def dying(scenario, *rest):
         import os

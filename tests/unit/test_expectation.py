@@ -27,7 +27,7 @@ def home(tmp_path: Path, expect: str, *names: str) -> Path:
     folder.mkdir(parents=True)
     (folder / "expect.yaml").write_text(expect)
     for name in names:
-        (folder / f"{name}.yaml").write_text("")
+        (folder / f"{name}.yaml").write_text("{}")
     return tmp_path
 
 
@@ -85,7 +85,7 @@ LINE = "{verdict: pass, code: c, cluster: false"
 
 def test_a_scenario_knows_what_is_run_before_it_and_before_that(tmp_path: Path) -> None:
     expect = f"one: {LINE}}}\ntwo: {LINE}, after: one}}\nthree: {LINE}, after: two, again: true}}\n"
-    found = {s.name: s for s in scenarios(chained(tmp_path, expect, one="", two="", three="apply: true\n"), "book")}
+    found = {s.name: s for s in scenarios(chained(tmp_path, expect, one="{}", two="{}", three="apply: true\n"), "book")}
     assert found["one"].after is None
     three = found["three"]
     assert three.after is not None
